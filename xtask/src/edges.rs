@@ -25,7 +25,7 @@ const RULES: [Rule; 20] = [
     rule("corpus", &["time"], &[]),
     rule(
         "block",
-        &["runtime", "sched", "time"],
+        &["logstore", "runtime", "sched", "time"],
         &["corpus", "testbed"],
     ),
     rule(

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::rc::Rc;
 
 use flashyard_block::{FileDevice, FileOptions, Verdict, pool};
 use flashyard_drives::open_channel;
@@ -97,7 +98,7 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, CheckErro
             .map(Report::OpenChannel)
             .map_err(|error| CheckError::at(path, error));
     }
-    let report = pool::check(&device).await;
+    let report = pool::check(rt, Rc::new(device)).await;
     report
         .map(Report::Pool)
         .map_err(|error| CheckError::at(path, error))
@@ -132,6 +133,7 @@ impl Report {
                 json!({
                     "sound": report.verdict() == Verdict::Sound,
                     "verdict": report.verdict().name(),
+                    "kind": report.kind.to_string(),
                     "copies": copies.collect::<Vec<_>>(),
                     "volumes": volumes.collect::<Vec<_>>(),
                     "repairs": report.repairs,

@@ -199,6 +199,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             let spec = PoolSpec {
                 name,
                 devices: vec![device],
+                kind: None,
             };
             let request = Request::ImportPool { spec, tenant, list };
             return show(&args.reach, &request, table::print_import);
@@ -207,11 +208,13 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         PoolCommand::Create {
             name,
             device,
+            kind,
             force,
         } => Request::CreatePool {
             spec: PoolSpec {
                 name,
                 devices: vec![device],
+                kind,
             },
             force,
         },
@@ -239,6 +242,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
             name,
             pool,
             device,
+            kind,
             size,
             tenant,
             keep,
@@ -254,6 +258,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
                 name,
                 pool,
                 device,
+                kind,
                 size,
                 tenant,
                 content: match (keep, erase) {
@@ -281,6 +286,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
             name,
             pool: Some(pool),
             device: None,
+            kind: None,
             size: None,
             tenant,
             content: None,

@@ -36,7 +36,7 @@ pub use flat::FlatDevice;
 pub use function::{FunctionSpec, SocketMode};
 pub use identity::{CALIBRATION_UUID, Eui64, Hex, NamespaceUuid, Nguid};
 pub use keys::allowed;
-pub use kind::{DeviceKind, LoadPoint, PolicyName};
+pub use kind::{DeviceKind, LoadPoint, PolicyName, VolumeKind};
 pub use partition::{PartitionSpec, Unlike, parse_units, show_units};
 pub use rates::{Bandwidth, RatesSpec, Span};
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,10 @@ pub struct PoolSpec {
     pub name: String,
     /// The device it stands on: one.
     pub devices: Vec<String>,
+    /// How its volumes are kept: `raw`, in space of the device with nothing between, or `mapped`,
+    /// thin and checksummed; `raw` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<VolumeKind>,
 }
 
 impl PoolSpec {
@@ -148,6 +152,9 @@ pub struct VolumeSpec {
     /// The device it is, whole; this or `pool` is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// How it is kept, `raw` or `mapped`: as its pool keeps volumes; that if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<VolumeKind>,
     /// Size, which can grow and not shrink; needed with `pool`, refused with `device`. Of a whole
     /// device the target keeps here what it has given away.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -114,7 +114,16 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
             "used_by",
             "state",
         ],
-        KindName::Pool => &["name", "devices", "size", "free_bytes", "state"],
+        KindName::Pool => &[
+            "name",
+            "kind",
+            "devices",
+            "size",
+            "used_bytes",
+            "free_bytes",
+            "logical_bytes",
+            "state",
+        ],
         KindName::Tenant => &[
             "name",
             "class",
@@ -138,7 +147,10 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
     };
     say!("{}", Table::of_rows(columns, rows).render());
     for row in rows {
-        let trouble = row["fault"].as_str().or(row["guarantee_hint"].as_str());
+        let trouble = row["fault"]
+            .as_str()
+            .or(row["guarantee_hint"].as_str())
+            .or(row["space_hint"].as_str());
         if let Some(fault) = trouble {
             say_line!("{}: {fault}", row["name"].as_str().unwrap_or_default());
         }

@@ -12,6 +12,7 @@ use crate::IoError;
 use crate::all::{All, in_batches};
 use crate::gate::Hold;
 use crate::io::Done;
+use crate::served::Served;
 use crate::timed_end::TimedEnd;
 
 /// Translates the outcome of an operation of the runtime without payload.
@@ -48,6 +49,8 @@ enum State {
     Write(WriteOp, WriteMeaning),
     /// The result is known, and returned when it is time.
     Timed(TimedEnd, Option<Outcome>),
+    /// The device gives the result later.
+    Served(Served),
     /// The children of a composite.
     All(All),
 }
@@ -88,6 +91,11 @@ impl IoFuture {
     /// A result that is known now, and returned when `end` has come.
     pub fn timed(end: TimedEnd, result: Outcome) -> Self {
         Self::new(State::Timed(end, Some(result)))
+    }
+
+    /// A result that the device gives later.
+    pub fn served(served: Served) -> Self {
+        Self::new(State::Served(served))
     }
 
     /// The children of a composite device's I/O, to be added. Children that are left when no task
@@ -194,6 +202,7 @@ impl Future for IoFuture {
                 ready!(Pin::new(end).poll(context));
                 result.take().expect("not polled after it was ready")
             }
+            State::Served(served) => ready!(Pin::new(served).poll(context)),
             State::All(all) => ready!(all.poll(context)),
         };
         self.state = State::Ready(None);

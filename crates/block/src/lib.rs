@@ -10,7 +10,8 @@
 //! - [`gate::Gate`], for a device whose I/Os take time: it counts those in flight, keeps a range
 //!   exclusive for a compare and write, shares flushes, and closes for good.
 //! - [`IoFuture`]: an answer that is ready, an operation of the runtime, an answer that is due when
-//!   the device says so ([`TimedEnd`]), or any future, which costs an allocation.
+//!   the device says so ([`TimedEnd`]) or that it gives later ([`Served`]), or any future, which
+//!   costs an allocation.
 //! - [`Sparse`], for content in memory.
 //! - [`superblock`], for what it keeps of itself, and [`Verdict`], for what a check of it comes to.
 
@@ -27,8 +28,10 @@ mod io_future;
 mod memory;
 mod null;
 mod open;
+mod overlay;
 pub mod pool;
 mod range;
+mod served;
 mod sparse;
 pub mod superblock;
 mod system_error;
@@ -48,7 +51,9 @@ pub use io_future::{ControlMeaning, IoFuture, ReadMeaning, WriteMeaning};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use open::{MAX_BYTES, OpenError, geometry};
+pub use overlay::Overlay;
 pub use range::locate_io;
+pub use served::{Served, Server};
 pub use sparse::Sparse;
 pub use timed_end::{EndSource, TimedEnd};
 pub use verdict::Verdict;

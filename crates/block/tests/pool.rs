@@ -82,7 +82,7 @@ fn volumes_are_made_grown_listed_deleted_and_found_again() {
         );
         let c = again.create_volume("c", uuid(3), 14 * MIB).await.unwrap();
         assert!(all_zero(&*c).await);
-        let report = check(&disk).await.unwrap();
+        let report = check(&rt, disk.shared()).await.unwrap();
         assert_eq!(report.verdict(), Verdict::Sound, "{report}");
         assert_eq!(report.volumes, again.list());
     });
@@ -95,6 +95,7 @@ fn volumes_made_together_are_all_there_or_none() {
         let pool = new_pool(&rt, &disk).await;
         let wanted = |sizes: &[u64]| {
             let each = sizes.iter().zip(1..).map(|(mib, n)| NewVolume {
+                owner: None,
                 name: format!("v{n}"),
                 uuid: uuid(n),
                 bytes: mib * MIB,
@@ -218,7 +219,7 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
             pool.delete("a").await.unwrap();
             pool.grow("b", 3 * MIB).await.unwrap();
             disk.content()[copy * MIB as usize + 70] ^= 1;
-            let report = check(&disk).await.unwrap();
+            let report = check(&rt, disk.shared()).await.unwrap();
             assert!(
                 report.verdict() == Verdict::Repairable
                     && !report.copies[copy].whole
@@ -232,7 +233,7 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
             let c = again.create_volume("c", uuid(3), 4 * MIB).await.unwrap();
             assert!(all_zero(&*c).await);
             assert_eq!(
-                check(&disk).await.unwrap().verdict(),
+                check(&rt, disk.shared()).await.unwrap().verdict(),
                 Verdict::Sound,
                 "the next change repairs the copy"
             );
@@ -265,7 +266,7 @@ fn any_content_of_a_disk_is_refused_or_consistent() {
                 let at = rng.below(2) * MIB + rng.below(500);
                 disk.content()[at as usize] = rng.below(256) as u8;
             }
-            let report = check(&disk).await.unwrap();
+            let report = check(&rt, disk.shared()).await.unwrap();
             match Pool::open(&rt, disk.shared()).await {
                 Ok(opened) => assert_eq!(opened.list(), pool.list(), "seed {seed}"),
                 Err(error) => assert!(
@@ -372,7 +373,10 @@ fn a_change_that_failed_half_way_stops_further_ones_until_the_pool_is_opened_aga
             let opened = Pool::open(&rt, disk.shared()).await.unwrap();
             assert!(opened.volume("keep").is_some());
             opened.delete("keep").await.unwrap();
-            assert_eq!(check(&disk).await.unwrap().verdict(), Verdict::Sound);
+            assert_eq!(
+                check(&rt, disk.shared()).await.unwrap().verdict(),
+                Verdict::Sound
+            );
         }
     });
 }

@@ -57,7 +57,7 @@ fn pools_of_an_earlier_version_are_opened_checked_and_repaired() {
             // It grew by the change that was cut off.
             let second = generation - 6;
             let disk = disk(image, damaged);
-            let report = check(&disk).await.expect("it can be read");
+            let report = check(&rt, disk.shared()).await.expect("it can be read");
             let repairs: Vec<&str> = report.repairs.iter().map(String::as_str).collect();
             assert_eq!(repairs, Vec::from_iter(repair), "{image} {damaged:?}");
             assert!(report.problems.is_empty(), "{report}");
@@ -71,7 +71,7 @@ fn pools_of_an_earlier_version_are_opened_checked_and_repaired() {
             );
             pool.rename("orders", "sales").await.unwrap();
             pool.rename("sales", "orders").await.unwrap();
-            let report = check(&disk).await.expect("it can be read");
+            let report = check(&rt, disk.shared()).await.expect("it can be read");
             assert_eq!(report.verdict(), Verdict::Sound, "{image}: {report}");
             let again = Pool::open(&rt, disk.shared()).await.expect("it is whole");
             assert_eq!(list(&again), volumes(second), "{image} {damaged:?}");
@@ -85,7 +85,7 @@ fn a_pool_of_which_both_copies_are_damaged_is_refused_and_left_alone() {
         for image in ["pool", "pool-cut"] {
             let disk = disk(image, &[0, 1]);
             let before = disk.content().clone();
-            let report = check(&disk).await.expect("it can be read");
+            let report = check(&rt, disk.shared()).await.expect("it can be read");
             assert_eq!(report.verdict(), Verdict::Lost);
             assert!(report.volumes.is_empty() && report.repairs.is_empty());
             let why = || "its checksum is wrong".to_owned();

@@ -167,7 +167,7 @@ async fn examine(rt: &Rt, disk: &Disk, history: &History, happened: usize, seed:
             .any(|(_, state)| *state == list),
         "{place}: neither old nor new"
     );
-    let report = check(disk).await.unwrap();
+    let report = check(rt, disk.shared()).await.unwrap();
     assert_eq!(report.volumes, list);
     assert_ne!(report.verdict(), Verdict::Lost, "{place}: {report}");
     for info in &list {
@@ -225,12 +225,12 @@ fn a_kill_between_the_copies_is_repairable() {
             apply(&mut left, event);
         }
         let disk = Disk::new(BLOCK as u32, left, 1);
-        let report = check(&disk).await.unwrap();
+        let report = check(&rt, disk.shared()).await.unwrap();
         assert_eq!(report.verdict(), Verdict::Repairable, "{report}");
         let pool = Pool::open(&rt, disk.shared()).await.unwrap();
         assert_eq!(pool.list(), user.pool.list());
         pool.create_volume("b", [2; 16], MIB).await.unwrap();
-        let report = check(&disk).await.unwrap();
+        let report = check(&rt, disk.shared()).await.unwrap();
         assert_eq!(report.verdict(), Verdict::Sound, "{report}");
     });
 }

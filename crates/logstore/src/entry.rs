@@ -4,7 +4,7 @@
 pub const LEAF_CHUNKS: u64 = 336;
 
 /// Bits of a chunk's number, so that it fits into one key with the number of its volume.
-pub(crate) const CHUNK_BITS: u32 = 40;
+pub const CHUNK_BITS: u32 = 40;
 
 /// The number of a volume's data: new for each volume and never used again in a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

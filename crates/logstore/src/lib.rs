@@ -72,7 +72,7 @@ mod keyed;
 mod store;
 mod table;
 
-pub use entry::{Entry, LEAF_CHUNKS, Lineage};
+pub use entry::{CHUNK_BITS, Entry, LEAF_CHUNKS, Lineage};
 pub use format::superblock::{COPIES, SUPERBLOCK};
 pub use keyed::Secret;
 pub use store::{

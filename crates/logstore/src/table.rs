@@ -244,6 +244,13 @@ impl Table {
         self.trims.len() + 2 <= self.most_trims
     }
 
+    /// Whether a leaf has records or trims.
+    pub fn has_leaf(&self, lineage: Lineage, leaf: u64) -> bool {
+        let key = key(lineage, leaf * LEAF_CHUNKS);
+        let is_it = |number: usize| self.leaves[number].key == key;
+        !self.leaves.is_empty() && self.leaf_index.find(self.hash(key), is_it).is_some()
+    }
+
     /// A leaf that has records or trims: its volume and its number there.
     pub fn leaf(&self, number: usize) -> Option<(Lineage, u64)> {
         let leaf = self.leaves.get(number)?;

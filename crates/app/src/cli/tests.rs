@@ -74,7 +74,7 @@ const TEXTS: [&str; 7] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 26] = [
+const NAMED: [(&str, &[&str]); 27] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -102,6 +102,7 @@ const NAMED: [(&str, &[&str]); 26] = [
     ("--host", &["tenant set"]),
     ("--hostnqn", &["discover"]),
     ("--keep", &["volume create"]),
+    ("--kind", &["pool create"]),
     ("--latency-target", &["tenant set"]),
     ("--limit", &["tenant set"]),
     ("--listen", &["serve", "target set"]),

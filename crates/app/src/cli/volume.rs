@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::whole;
-use crate::spec::{Eui64, NamespaceUuid, Nguid, Size};
+use crate::spec::{Eui64, NamespaceUuid, Nguid, Size, VolumeKind};
 
 /// `flashyard pool`.
 #[derive(Args, Debug)]
@@ -33,13 +33,21 @@ pub enum PoolCommand {
         name: String,
     },
     /// Create a pool on a device (a device that already holds a pool is refused)
-    #[command(after_help = "Example:\n  flashyard pool create fast --device ssd0")]
+    #[command(
+        after_help = "Examples:\n  flashyard pool create fast --device ssd0\n  \
+        flashyard pool create safe --device ssd1 --kind mapped\n\n\
+        A raw pool gives space of the device to volumes, with nothing between. In a mapped pool volumes take the space\n\
+        that is written and may be larger than it together; every block is verified when it is read. It needs 32 MiB."
+    )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
         /// The device to divide
         #[arg(long, help_heading = "Place")]
         device: String,
+        /// How its volumes are kept [default: raw]
+        #[arg(long, help_heading = "What to do")]
+        kind: Option<VolumeKind>,
         /// Even if the device holds something: all of it is lost
         #[arg(long, help_heading = "Confirmation")]
         force: bool,
@@ -102,6 +110,7 @@ pub enum VolumeCommand {
     /// Create a volume and attach it to its tenant's subsystem
     #[command(
         after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
+        flashyard volume create docs --pool safe --kind mapped --size 1TiB --tenant db\n  \
         flashyard volume create whole --device ssd1 --tenant db\n  \
         flashyard volume create imported --device disk7 --tenant db --keep\n  \
         flashyard volume create taken --pool fast --size 2GiB --tenant db --nsid 3 \\\n    \
@@ -124,6 +133,9 @@ pub enum VolumeCommand {
         /// The device to give away whole
         #[arg(long, help_heading = "Place", conflicts_with = "size")]
         device: Option<String>,
+        /// How it is kept: as its pool keeps volumes [default: that]
+        #[arg(long, help_heading = "Place", conflicts_with = "device")]
+        kind: Option<VolumeKind>,
         /// Its size
         #[arg(long, help_heading = "Place")]
         size: Option<Size>,

@@ -9,7 +9,7 @@ use super::functions::{FunctionRow, FunctionView};
 use super::plan::AppliedView;
 use crate::spec::{
     Address, ClassName, ConditionName, Conditions, ContentName, Document, Eui64, FlatDevice,
-    LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,
+    LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span, VolumeKind,
 };
 
 /// The answer to a request that was carried out.
@@ -173,6 +173,8 @@ pub struct PartitionFlash {
 pub struct PoolView {
     pub name: String,
     pub devices: Vec<String>,
+    /// How its volumes are kept.
+    pub kind: VolumeKind,
     /// Its identity on the device.
     pub uuid: String,
     /// Its space, while it is open.
@@ -187,9 +189,16 @@ pub struct PoolView {
 pub struct SpaceView {
     /// Bytes for volumes.
     pub size: u64,
-    /// Bytes that no volume has.
+    /// Bytes that no volume has, or has written.
     pub free_bytes: u64,
+    /// Bytes of these that are used.
+    pub used_bytes: u64,
+    /// Bytes of its volumes as hosts see them.
+    pub logical_bytes: u64,
     pub block_size: u32,
+    /// What is to be done before the pool is full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space_hint: Option<String>,
 }
 
 /// What a pool on a device has.

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flashyard_block::pool::PoolError;
+use flashyard_block::pool::{Kind, PoolError};
 use flashyard_block::{IoError, OpenError};
 use flashyard_drives::open_channel::PartitionError;
 use flashyard_engine::ConfigError;
@@ -58,6 +58,8 @@ pub enum Invalid {
     RemoteBlocks(u32),
     /// A volume that is a whole device does not grow by itself: the volume and the device.
     WholeDevice(String, String),
+    /// The volume, and its pool, which keeps volumes in this way.
+    OtherKind(String, String, Kind),
     /// A volume of so many bytes does not shrink.
     Shrink(String, u64),
     /// A namespace number.
@@ -389,6 +391,14 @@ impl fmt::Display for Invalid {
             Self::WholeDevice(volume, device) => write!(
                 f,
                 "volume `{volume}` is the whole device `{device}`; it has the device's size"
+            ),
+            Self::OtherKind(volume, pool, Kind::Raw) => write!(
+                f,
+                "volume `{volume}` cannot be mapped: pool `{pool}` is raw; make a pool with --kind mapped on another device"
+            ),
+            Self::OtherKind(volume, pool, Kind::Mapped) => write!(
+                f,
+                "volume `{volume}` cannot be raw: pool `{pool}` is mapped; leave the kind out, or name a raw pool"
             ),
             Self::Shrink(volume, now) => write!(
                 f,

@@ -24,6 +24,7 @@ use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{
     ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, SpecError, Store,
+    VolumeKind,
 };
 use crate::state::{Kind, PoolRecord};
 
@@ -133,7 +134,8 @@ impl Work<'_> {
         Ok(View::Done)
     }
 
-    pub(super) fn create_pool(&mut self, spec: PoolSpec, force: bool) -> Result<View, Fault> {
+    pub(super) fn create_pool(&mut self, mut spec: PoolSpec, force: bool) -> Result<View, Fault> {
+        spec.kind = VolumeKind::normal(spec.kind);
         let device = self.check_new_pool(&spec)?;
         if !force {
             self.check_nothing_imported(device)?;
@@ -198,8 +200,9 @@ impl Work<'_> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            self.cores
-                .call(core, move |core| async move { drop(core.nodes.remove(id)) });
+            self.cores.call(core, move |core| async move {
+                close_pool(core.nodes.remove(id)).await;
+            });
         }
         self.commit(|state, stack| {
             stack.check_unused(id)?;
@@ -246,6 +249,7 @@ impl Work<'_> {
             let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
             let pool = Pool::open(&state.rt, device).await?;
             if pool.info().uuid != uuid {
+                pool.close().await;
                 return Ok(Err(Unavailable::OtherPool(name).into()));
             }
             calibrate::clear_scratch(&pool).await?;
@@ -268,9 +272,10 @@ impl Work<'_> {
     ) -> Result<(), Fault> {
         let core = self.home_of(device)?;
         let uuid = record.uuid.into_bytes();
+        let kind = VolumeKind::of_pool(record.spec.kind);
         let made = self.cores.call(core, move |state| async move {
             let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
-            let pool = Pool::create(&state.rt, device, uuid, force).await?;
+            let pool = Pool::create_kind(&state.rt, device, uuid, kind, force).await?;
             state.nodes.add(id, Node::Pool(pool));
             Ok::<(), PoolError>(())
         });
@@ -302,6 +307,13 @@ impl Service {
                 device.close().await;
             });
         }
+    }
+}
+
+/// Ends the work of a pool that was open.
+pub(super) async fn close_pool(node: Option<Node>) {
+    if let Some(Node::Pool(pool)) = node {
+        pool.close().await;
     }
 }
 

@@ -227,6 +227,7 @@ impl From<PoolError> for Fault {
             | PoolError::Damaged(_)
             | PoolError::Geometry(_)
             | PoolError::Device { .. }
+            | PoolError::Mapped(_)
             | PoolError::Stuck => Self::Unavailable(Unavailable::Pool(error)),
         }
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
 use uuid::Uuid;
 
+use super::devices::close_pool;
 use super::fault::{InUse, NotFound, Refused, Unavailable};
 use super::partitions::cut_of;
 use super::plan::Step;
@@ -19,7 +20,7 @@ use crate::control::{ImportView, ImportedVolume, KindName, View};
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{
-    CALIBRATION_UUID, ContentName, NamespaceUuid, PoolSpec, Section, Size, VolumeSpec,
+    CALIBRATION_UUID, ContentName, NamespaceUuid, PoolSpec, Section, Size, VolumeKind, VolumeSpec,
 };
 use crate::state::Kind;
 use crate::units;
@@ -171,7 +172,9 @@ impl Work<'_> {
             && let Ok(core) = self.home_of(device)
         {
             let cores = self.cores;
-            cores.call(core, move |core| async move { drop(core.nodes.remove(id)) });
+            cores.call(core, move |core| async move {
+                close_pool(core.nodes.remove(id)).await;
+            });
         }
         self.commit(|state, stack| {
             stack.check_unused(id)?;
@@ -185,6 +188,17 @@ impl Work<'_> {
         let device = self.check_new_pool(spec)?;
         let core = self.home_of(device)?;
         let (info, volumes) = self.pool_on(device)?;
+        let kind = VolumeKind::found(info.kind);
+        if spec.kind.is_some() && VolumeKind::of_pool(spec.kind) != info.kind {
+            let (name, key) = (spec.name.clone(), "kind".to_owned());
+            let said = VolumeKind::of_pool(spec.kind).to_string();
+            let is = info.kind.to_string();
+            return Err(Refused::Differs(Section::Pool, name, key, is, said).into());
+        }
+        let spec = &PoolSpec {
+            kind,
+            ..spec.clone()
+        };
         let uuid = Uuid::from_bytes(info.uuid);
         let id = self.reserve();
         let opened = self.cores.call(core, move |state| async move {
@@ -201,10 +215,9 @@ impl Work<'_> {
         });
         if let Err(fault) = noted {
             let cores = self.cores;
-            cores.call(
-                core,
-                move |state| async move { drop(state.nodes.remove(id)) },
-            );
+            cores.call(core, move |state| async move {
+                close_pool(state.nodes.remove(id)).await;
+            });
             return Err(fault);
         }
         Ok((info, volumes))
@@ -220,16 +233,15 @@ impl Work<'_> {
             .find(|id| self.graph.device_under(*id) == Some(device));
         let found = self.cores.call(core, move |state| async move {
             let open = known.and_then(|id| state.nodes.pool(id));
-            let pool = match open {
-                Some(pool) => pool,
+            let (info, mut volumes) = match open {
+                Some(pool) => (pool.info(), pool.list()),
                 None => {
                     let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
-                    Pool::open(&state.rt, device).await?
+                    Pool::look(&state.rt, device).await?
                 }
             };
-            let mut volumes = pool.list();
             volumes.retain(|volume| volume.uuid != CALIBRATION_UUID.into_bytes());
-            Ok::<_, PoolError>((pool.info(), volumes))
+            Ok::<_, PoolError>((info, volumes))
         });
         found.map_err(|error| {
             let device = self.graph.name(device).to_owned();
@@ -306,6 +318,7 @@ fn imported(volume: &VolumeInfo, pool: &str, tenant: &str) -> VolumeSpec {
         name: volume.name.clone(),
         pool: Some(pool.to_owned()),
         device: None,
+        kind: None,
         size: Some(Size(volume.bytes)),
         tenant: tenant.to_owned(),
         uuid: Some(NamespaceUuid(Uuid::from_bytes(volume.uuid))),

@@ -313,7 +313,7 @@ fn as_file_has_it(spec: &DeviceSpec, there: PartitionSpec) -> Result<DeviceSpec,
 
 /// What is on a partition that nothing uses.
 async fn holds(rt: &Rt, partition: Rc<Partition>) -> Holds {
-    match Pool::open(rt, Rc::clone(&partition) as SharedDevice).await {
+    match Pool::look(rt, Rc::clone(&partition) as SharedDevice).await {
         Err(PoolError::NotAPool) if partition.is_empty() => Holds::Nothing,
         Err(PoolError::NotAPool) => Holds::Data,
         Ok(_) | Err(_) => Holds::Pool,

@@ -17,7 +17,7 @@ use super::names::TenantNames;
 use crate::control::{KeyChange, KindName, ObjectChange, Risk, Verb, VolumeChange};
 use crate::spec::{
     Config, DeviceKind, DeviceSpec, Document, FunctionSpec, Keys, PoolSpec, Section, Size,
-    SpecError, TargetSettings, TenantSpec, VolumeSpec, differences, merge, name_of,
+    SpecError, TargetSettings, TenantSpec, VolumeKind, VolumeSpec, differences, merge, name_of,
 };
 use crate::state::{Applied, Before, VolumeRecord};
 use crate::units;
@@ -207,7 +207,8 @@ impl Planner<'_> {
                 self.plan.config.pools.push(spec);
                 continue;
             };
-            let wanted: PoolSpec = merged(Section::Pool, now, said, table)?;
+            let mut wanted: PoolSpec = merged(Section::Pool, now, said, table)?;
+            wanted.kind = VolumeKind::normal(wanted.kind);
             check_fixed(Section::Pool, name, &keys(now), &keys(&wanted))?;
             self.plan.config.pools.push(wanted);
         }
@@ -324,6 +325,10 @@ impl Planner<'_> {
             eui64: now.eui64,
             nsid: now.nsid,
             content: now.content,
+            kind: match wanted.kind {
+                None => now.kind,
+                said => VolumeKind::normal(said),
+            },
             ..wanted
         };
         if wanted.size < now.size {

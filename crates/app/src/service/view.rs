@@ -1,6 +1,7 @@
 //! What `list`, `show` and `status` answer.
 
 use flashyard_block::Info;
+use flashyard_block::pool::{self, PoolInfo};
 use flashyard_engine::DeviceHandle;
 
 use super::observed::{Observed, worst};
@@ -13,7 +14,7 @@ use crate::control::{
 };
 use crate::graph::{Device, Node, NodeId, Volume};
 use crate::published::Report;
-use crate::spec::{ConditionName, FlatDevice, Medium, Size, Store, StoreName};
+use crate::spec::{ConditionName, FlatDevice, Medium, Size, Store, StoreName, VolumeKind};
 use crate::state::{Kind, Phase, PoolRecord, TenantRecord};
 
 impl Work<'_> {
@@ -190,11 +191,15 @@ impl Work<'_> {
         View::Pool(PoolView {
             name: record.spec.name.clone(),
             devices: record.spec.devices.clone(),
+            kind: record.spec.kind.unwrap_or(VolumeKind::Raw),
             uuid: record.uuid.to_string(),
             space: space.map(|info| SpaceView {
                 size: info.bytes,
                 free_bytes: info.free,
+                used_bytes: info.bytes - info.free,
+                logical_bytes: info.logical,
                 block_size: info.block_size,
+                space_hint: space_hint(info),
             }),
             health: self.health(Subject::Node(id)),
         })
@@ -322,4 +327,17 @@ impl KindName {
 
 fn size_of(info: &Info) -> Size {
     Size(info.blocks * u64::from(info.block_size))
+}
+
+/// What is to be done before a mapped pool is full: its volumes may be larger than it together.
+fn space_hint(info: &PoolInfo) -> Option<String> {
+    let used = info.bytes - info.free;
+    let is_near = info.kind == pool::Kind::Mapped && used * 4 >= info.bytes * 3;
+    is_near.then(|| {
+        format!(
+            "{} % of its space is used, and its volumes may ask for more: when it is full writes fail with Capacity Exceeded; \
+             delete a volume, or have hosts discard what they do not need",
+            used * 100 / info.bytes.max(1)
+        )
+    })
 }

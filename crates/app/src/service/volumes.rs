@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flashyard_block::SharedDevice;
-use flashyard_block::pool::{NewVolume, Pool, PoolError};
+use flashyard_block::pool::{self, NewVolume, Owner, Pool, PoolError};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
 
 use super::cleared::Cleared;
@@ -15,7 +15,7 @@ use super::work::Work;
 use super::{Checked, Fault, Stack, Subject, no_such};
 use crate::control::{KindName, View, VolumeChange};
 use crate::graph::{NodeId, Volume};
-use crate::spec::{Size, VolumeSpec};
+use crate::spec::{Size, VolumeKind, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
 impl Work<'_> {
@@ -46,13 +46,14 @@ impl Work<'_> {
     /// there what it is promised.
     pub(super) fn create_volumes(
         &mut self,
-        specs: Vec<VolumeSpec>,
+        mut specs: Vec<VolumeSpec>,
         checked: Checked,
     ) -> Result<(), Fault> {
         let mut places = BTreeSet::new();
-        for spec in &specs {
+        for spec in &mut specs {
             spec.check()?;
             let device = self.check_new(spec)?;
+            self.take_kind(spec)?;
             self.check_size(spec, device)?;
             if spec.pool.is_none() {
                 self.check_content(spec, device)?;
@@ -300,8 +301,30 @@ impl Work<'_> {
     /// Refuses a size that its pool, on this device, would round.
     fn check_size(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
         let device = self.graph.device(device);
-        let check = device.map(|device| spec.check_new(device.spec.block_size));
-        Ok(check.unwrap_or(Ok(()))?)
+        let block_size = device.map(|device| match self.kind_of(spec) {
+            pool::Kind::Raw => device.spec.block_size,
+            pool::Kind::Mapped => 4096,
+        });
+        Ok(block_size.map_or(Ok(()), |block_size| spec.check_new(block_size))?)
+    }
+
+    /// How the pool of a volume keeps volumes.
+    fn kind_of(&self, spec: &VolumeSpec) -> pool::Kind {
+        let pool = spec.pool.as_deref();
+        let pool = pool.and_then(|pool| self.graph.find(Kind::Pool, pool));
+        let record = pool.and_then(|pool| self.graph.pool(pool));
+        VolumeKind::of_pool(record.and_then(|record| record.spec.kind))
+    }
+
+    /// Refuses a kind of volume that the pool does not have; the spec has the pool's then.
+    fn take_kind(&self, spec: &mut VolumeSpec) -> Result<(), Fault> {
+        let kind = self.kind_of(spec);
+        if spec.kind.is_some() && VolumeKind::of_pool(spec.kind) != kind {
+            let pool = spec.pool.clone().unwrap_or_default();
+            return Err(Invalid::OtherKind(spec.name.clone(), pool, kind).into());
+        }
+        spec.kind = VolumeKind::found(kind);
+        Ok(())
     }
 
     /// Brings volumes into their pools if they are not there yet, marks them ready, and serves
@@ -336,12 +359,19 @@ impl Work<'_> {
             if record.spec.is_imported() {
                 continue;
             }
+            let owner = record.owner();
             let VolumeSpec {
                 name, pool, size, ..
             } = record.spec;
             if let (Some(pool), Some(Size(bytes))) = (pool, size) {
                 let uuid = record.uuid.into_bytes();
-                let volume = NewVolume { name, uuid, bytes };
+                let owner = Some(owner);
+                let volume = NewVolume {
+                    name,
+                    uuid,
+                    bytes,
+                    owner,
+                };
                 pools.entry(pool).or_default().push(volume);
             }
         }
@@ -518,6 +548,16 @@ impl Stack {
 }
 
 impl VolumeRecord {
+    /// Whose it is, as a pool may keep it.
+    pub fn owner(&self) -> Owner {
+        Owner {
+            tenant: self.spec.tenant.clone(),
+            nguid: self.nguid().0,
+            eui64: self.spec.eui64.map(|eui64| eui64.0),
+            nsid: self.nsid,
+        }
+    }
+
     /// The pool or device it is on.
     pub fn place(&self) -> &str {
         self.spec

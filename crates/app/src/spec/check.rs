@@ -161,6 +161,9 @@ impl VolumeSpec {
         check_name("volume", &self.name)?;
         self.check_identity()?;
         let wrong = |error| Err(SpecError::Volume(self.name.clone(), error));
+        if self.kind.is_some() && self.pool.is_none() {
+            return wrong(VolumeError::HasNoKind);
+        }
         match (&self.pool, &self.device, self.size) {
             (Some(_), ..) if self.content == Some(ContentName::Erase) => {
                 wrong(VolumeError::Content)

@@ -147,6 +147,8 @@ pub enum VolumeError {
     HasNoSize,
     /// On neither a pool nor a device, or on both.
     Place,
+    /// A whole device, with a kind.
+    HasNoKind,
 }
 
 /// What cannot be read as what it should be.
@@ -296,6 +298,7 @@ impl VolumeError {
         match self {
             Self::Content => "content",
             Self::NeedsSize | Self::HasNoSize | Self::Size(..) => "size",
+            Self::HasNoKind => "kind",
             Self::Place => "name",
         }
     }
@@ -439,6 +442,7 @@ impl fmt::Display for VolumeError {
             Self::Content => "a volume of a pool begins with zeroes, leave `content` out",
             Self::NeedsSize => "a volume of a pool needs a `size`, not 0",
             Self::HasNoSize => "it is the whole device, leave `size` out",
+            Self::HasNoKind => "it is the whole device, which is always raw: leave `kind` out",
             Self::Place => "name either a `pool` or a `device`",
         })
     }

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use super::drive::StoreName;
 use super::error::{DILATION_MOST, WEIGHT_MOST};
 use super::fault::{FaultName, FaultOnName};
-use super::kind::{DeviceKind, PolicyName};
+use super::kind::{DeviceKind, PolicyName, VolumeKind};
 use super::target::{CORES_MOST, IO_QUEUES, QUEUE_DEPTH};
 use super::{ClassName, ContentName};
 use crate::units::{BANDWIDTH, Grammar, IOS, RATE, SIZE, SPAN};
@@ -29,6 +29,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         ("target", "queue_depth") => number(QUEUE_DEPTH[0].into(), QUEUE_DEPTH[1].into()),
         (_, "size" | "max_transfer" | "in_capsule" | "faults.from" | "faults.to") => value(&SIZE),
         (_, "block_size") => "512 or 4096".into(),
+        ("pool" | "volume", "kind") => names::<VolumeKind>(),
         (_, "kind") => names::<DeviceKind>(),
         ("device", "device") => text("ssd0"),
         (_, "faults") => {

@@ -1,5 +1,6 @@
 //! The kinds of device and of policy, as they are written, and what measuring a device gives.
 
+use flashyard_block::pool::Kind;
 use serde::{Deserialize, Serialize};
 
 /// How long reads of 4 KiB take when so many come per second.
@@ -59,6 +60,39 @@ impl DeviceKind {
             Self::Partition => "partition",
             Self::NvmeTcp => "nvme-tcp",
             Self::Fault => "fault",
+        }
+    }
+}
+
+/// How a pool keeps the data of its volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeKind {
+    /// In space of the device, with nothing between.
+    Raw,
+    /// Thin and checksummed, in a log.
+    Mapped,
+}
+
+impl VolumeKind {
+    /// As it is kept: `raw` is what holds where nothing is said.
+    pub fn normal(kind: Option<Self>) -> Option<Self> {
+        kind.filter(|kind| *kind != Self::Raw)
+    }
+
+    /// As pools know it.
+    pub fn of_pool(kind: Option<Self>) -> Kind {
+        match kind {
+            Some(Self::Mapped) => Kind::Mapped,
+            Some(Self::Raw) | None => Kind::Raw,
+        }
+    }
+
+    /// As it is kept of a pool that is there.
+    pub fn found(kind: Kind) -> Option<Self> {
+        match kind {
+            Kind::Raw => None,
+            Kind::Mapped => Some(Self::Mapped),
         }
     }
 }

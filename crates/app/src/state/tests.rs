@@ -56,6 +56,7 @@ impl State {
 
 fn volume(name: &str, tenant: &str) -> VolumeSpec {
     VolumeSpec {
+        kind: None,
         name: name.into(),
         pool: Some("fast".into()),
         device: None,
@@ -82,6 +83,7 @@ fn what_was_stored_is_there_after_a_restart() {
     state
         .put_pool(
             &PoolSpec {
+                kind: None,
                 name: "fast".into(),
                 devices: vec!["ram0".into()],
             },

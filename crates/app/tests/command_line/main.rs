@@ -14,6 +14,7 @@ mod import_partitions;
 mod json;
 mod killed;
 mod lost_state;
+mod mapped;
 mod partitions;
 mod promises;
 mod reality;

@@ -1,14 +1,15 @@
-//! The places of a pool's metadata: the first two mebibytes of its device, each for one copy.
+//! The places of a pool's metadata: the first two mebibytes of its device, each for one copy. They
+//! are the same for every kind of pool, so that a program that does not know a kind refuses it.
 
 use flashyard_runtime::{Buf, Data};
 
-use super::PoolError;
-use super::error::device_error;
+use super::error::{PoolError, device_error};
 use super::foreign::{LOOKED_AT, recognise};
-use super::metadata::{COPY_BYTES, Metadata};
-use crate::superblock::{Decoded, Found, Places, Raw, Unusable, WritablePlaces};
+use crate::superblock::{Content, Decoded, Found, Places, Raw, Unusable, WritablePlaces};
 use crate::{Device, DeviceExt, IoError, Tag};
 
+/// Bytes reserved for each of the two copies of the metadata.
+pub(super) const COPY_BYTES: u64 = 1 << 20;
 /// Metadata is written in whole pieces of this size, in bytes: no disk has larger sectors.
 const PIECE: usize = 4096;
 
@@ -53,7 +54,7 @@ impl WritablePlaces for Start<'_> {
 
 impl Start<'_> {
     /// Refuses what a new pool would destroy, where `found` is.
-    pub(super) async fn check_free(&self, found: &Found<Metadata>) -> Result<(), PoolError> {
+    pub(super) async fn check_free<C: Content>(&self, found: &Found<C>) -> Result<(), PoolError> {
         if found.copies.iter().any(|copy| *copy != Decoded::Absent) {
             return Err(PoolError::HoldsPool);
         }

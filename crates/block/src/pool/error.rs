@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::metadata::{MAX_NAME, MAX_RUNS, MAX_VOLUMES};
+use flashyard_logstore::OpenError;
+
+use super::names::MAX_NAME;
+use super::raw::{MAX_RUNS, MAX_VOLUMES};
 use crate::IoError;
 
 /// See the module.
@@ -67,6 +70,8 @@ pub enum PoolError {
         /// What the device said.
         error: IoError,
     },
+    /// What a mapped pool has on its device cannot be used.
+    Mapped(OpenError),
     /// An earlier change failed half way, so the state on the device is unknown.
     Stuck,
 }
@@ -145,6 +150,13 @@ impl fmt::Display for PoolError {
             Self::Device { action, error } => {
                 write!(f, "{action} failed: {error:?}; see to the device")
             }
+            Self::Mapped(OpenError::CannotWrite) => {
+                f.write_str("the pool cannot be opened: the device takes no writes; see to the device")
+            }
+            Self::Mapped(why) => write!(
+                f,
+                "the pool cannot be opened: {why}; restore the device from a backup"
+            ),
             Self::Stuck => f.write_str(
                 "an earlier change failed half way: see to the device, then open the pool again",
             ),

@@ -1,108 +1,49 @@
-//! Pools: one device divided into volumes.
+//! Pools: one device divided into volumes. A pool is of one [`Kind`]: `raw` gives space of the
+//! device to volumes as it is; `mapped` keeps a log, so that volumes are thin and every block is
+//! verified when it is read.
 //!
-//! Space is given out in extents of 1 MiB. A volume reads as zeroes where it was not written:
-//! extents that are not known to be zero are zeroed and flushed before the change that gives them
-//! away is committed. Changes are done one after the other, run to their end even if no task waits
-//! for them, and are durable before they are reported. A power cut leaves the state before or after
-//! the change (see `copies`).
+//! Changes are done one after the other, run to their end even if no task waits for them, and are
+//! durable before they are reported. A power cut leaves the state before or after the change.
 //!
-//! Bounds: 1024 volumes, 32768 runs of extents of all volumes together.
-//!
-//! Map: `runs` and `metadata` decide, pure; `codec` is the layout on the device, `copies` its two
-//! places, at which [`superblock`] keeps it; `volume` is what users see; `check` looks without
-//! changing.
+//! Map: `raw` and `mapped` are the kinds; `facts` is what users learn of pools and volumes; `names`
+//! and `foreign` say what a volume may be called and
+//! what a new pool must not destroy; `check` looks without changing.
 
+mod change;
 mod check;
-mod codec;
 mod copies;
 mod error;
+mod facts;
 mod foreign;
-mod metadata;
-mod runs;
-mod volume;
-
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+mod mapped;
+mod names;
+mod raw;
 
 use flashyard_runtime::Rt;
-use flashyard_runtime::sync::{Semaphore, oneshot};
 
-pub use check::{Report, check};
+pub use check::check;
 pub use error::PoolError;
+pub use facts::{Kind, NewVolume, Owner, PoolInfo, Report, VolumeInfo};
+pub use mapped::{LEAST_BYTES, MappedOptions, MappedPool};
+pub use raw::RawPool;
 
 use self::copies::Start;
 use self::error::device_error;
-use self::metadata::{DATA_START, EXTENT_BYTES, Metadata, extents_of_device};
-use self::runs::Runs;
-use self::volume::Volume;
-use crate::superblock::{self, Found, Other};
-use crate::{DeviceExt, IoError, SharedDevice, make_clean};
+use self::raw::Metadata;
+use crate::superblock::{self, Found, Unusable};
+use crate::{DeviceExt, SharedDevice};
 
 /// An open pool; cheap to clone. Lives on the home core of its device.
 #[derive(Clone)]
-pub struct Pool {
-    inner: Rc<Inner>,
-}
-
-/// Facts about a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolInfo {
-    /// Given when it was created.
-    pub uuid: [u8; 16],
-    /// Bytes per block, of the device and of all volumes.
-    pub block_size: u32,
-    /// Bytes that volumes can have in all.
-    pub bytes: u64,
-    /// Bytes of these that are free.
-    pub free: u64,
-    /// Number of changes so far.
-    pub generation: u64,
-}
-
-/// Facts about a volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeInfo {
-    /// Unique in its pool.
-    pub name: String,
-    /// Given when it was created, never changes.
-    pub uuid: [u8; 16],
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Bytes of the pool that it takes: whole extents.
-    pub allocated: u64,
-}
-
-/// A volume to be created.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewVolume {
-    /// Unique in its pool.
-    pub name: String,
-    /// Given once, never changes.
-    pub uuid: [u8; 16],
-    /// Size in bytes; rounded up to whole blocks.
-    pub bytes: u64,
-}
-
-struct Inner {
-    rt: Rt,
-    device: SharedDevice,
-    /// Held by the change that is in flight.
-    changing: Semaphore,
-    state: RefCell<State>,
-}
-
-struct State {
-    metadata: Metadata,
-    /// The copy that counts.
-    newest: usize,
-    /// A change failed half way.
-    stuck: bool,
-    volumes: BTreeMap<String, Rc<Volume>>,
+pub enum Pool {
+    /// See [`Kind::Raw`].
+    Raw(RawPool),
+    /// See [`Kind::Mapped`].
+    Mapped(MappedPool),
 }
 
 impl Pool {
-    /// Makes the device a pool without volumes. Refuses a device that holds a pool or something
+    /// Makes the device a raw pool without volumes. Refuses a device that holds a pool or something
     /// else that is known, unless `force`; what is there is lost then.
     pub async fn create(
         rt: &Rt,
@@ -110,45 +51,65 @@ impl Pool {
         uuid: [u8; 16],
         force: bool,
     ) -> Result<Self, PoolError> {
-        let start = Start(&*device);
-        let found: Found<Metadata> = superblock::find(&start).await?;
-        if !force {
-            start.check_free(&found).await?;
-        }
-        let info = device.info();
-        let mut metadata = Metadata::new(
-            uuid,
-            info.block_size,
-            info.blocks * u64::from(info.block_size),
-        )?;
-        let (highest, place) = found.highest();
-        metadata.generation = copies::after(highest)?;
-        if device.is_blank() {
-            metadata.add_clean(&metadata.free());
-        }
-        let prepared = superblock::prepare(&start, &metadata)?;
-        let newest = superblock::commit(&start, prepared, place).await?;
-        Ok(Self::new(rt, device, metadata, newest))
+        let pool = RawPool::create(rt, device, uuid, force).await;
+        pool.map(Self::Raw)
     }
 
-    /// Opens the pool on a device, with the newest valid state. Writes nothing, but flushes: a
+    /// Makes the device a pool of `kind`, as [`Pool::create`] does.
+    pub async fn create_kind(
+        rt: &Rt,
+        device: SharedDevice,
+        uuid: [u8; 16],
+        kind: Kind,
+        force: bool,
+    ) -> Result<Self, PoolError> {
+        match kind {
+            Kind::Raw => Self::create(rt, device, uuid, force).await,
+            Kind::Mapped => {
+                if !force {
+                    let start = Start(&*device);
+                    let found: Found<Metadata> = superblock::find(&start).await?;
+                    start.check_free(&found).await?;
+                }
+                let options = MappedOptions::default();
+                let pool = MappedPool::create(rt, device, uuid, options).await;
+                pool.map(Self::Mapped)
+            }
+        }
+    }
+
+    /// Opens the pool on a device, of whatever kind, with the newest valid state. Flushes first: a
     /// program that was killed between a write and its flush may have left volatile data, and later
     /// changes build on what is found here.
+    ///
+    /// A raw pool writes nothing then. A mapped one replays its log, and writes what it has
+    /// decided; no other program may use the device.
     pub async fn open(rt: &Rt, device: SharedDevice) -> Result<Self, PoolError> {
         // Where nothing can be written any more nothing can be built either.
         if !device.info().read_only {
             let flushed = device.flush(crate::Tag::default()).await;
             flushed.map_err(device_error("flushing what was written before"))?;
         }
-        let found = superblock::find(&Start(&*device)).await?;
-        let newest = found.newest()?;
-        let mut metadata: Metadata = newest.content;
-        fit(&mut metadata, &device)?;
-        if newest.other == Other::Unusable {
-            // The lost copy may have given away what this one calls clean.
-            metadata.clean = Runs::default();
+        let found: Found<Metadata> = superblock::find(&Start(&*device)).await?;
+        match found.clone().newest().err() {
+            Some(Unusable::Newer(mapped::VERSION)) => {
+                let pool = MappedPool::open(rt, device, MappedOptions::default()).await;
+                pool.map(Self::Mapped)
+            }
+            _ => RawPool::open(rt, device, found).map(Self::Raw),
         }
-        Ok(Self::new(rt, device, metadata, newest.place))
+    }
+
+    /// What the pool on a device is, and its volumes. Writes nothing.
+    pub async fn look(
+        rt: &Rt,
+        device: SharedDevice,
+    ) -> Result<(PoolInfo, Vec<VolumeInfo>), PoolError> {
+        let device = mapped::overlay(device);
+        let pool = Self::open(rt, device).await?;
+        let looked = (pool.info(), pool.list());
+        pool.close().await;
+        Ok(looked)
     }
 
     /// Creates a volume of `bytes` bytes (rounded up to whole blocks) that reads as zeroes.
@@ -158,8 +119,7 @@ impl Pool {
         uuid: [u8; 16],
         bytes: u64,
     ) -> Result<SharedDevice, PoolError> {
-        let name = name.to_owned();
-        let made = self.create_volumes(vec![NewVolume { name, uuid, bytes }]);
+        let made = self.create_volumes(vec![NewVolume::new(name, uuid, bytes)]);
         Ok(made.await?.remove(0))
     }
 
@@ -169,248 +129,101 @@ impl Pool {
         &self,
         wanted: Vec<NewVolume>,
     ) -> Result<Vec<SharedDevice>, PoolError> {
-        self.change(async move |inner| {
-            let mut metadata = inner.state.borrow().metadata.clone();
-            let mut dirty = Vec::new();
-            for NewVolume { name, uuid, bytes } in &wanted {
-                dirty.extend_from_slice(metadata.add(name, *uuid, *bytes)?.as_slice());
-            }
-            let dirty = Runs::new(dirty).expect("no two volumes share an extent");
-            inner.clean(&dirty).await?;
-            let mut made = Vec::new();
-            for NewVolume { name, .. } in wanted {
-                let record = metadata.volume(&name)?;
-                made.push((name, Volume::new(&inner.rt, inner.device.clone(), record)));
-            }
-            inner.commit(metadata).await?;
-            let devices = made
-                .iter()
-                .map(|(_, volume)| volume.clone() as SharedDevice);
-            let devices = devices.collect();
-            inner.state.borrow_mut().volumes.extend(made);
-            Ok(devices)
-        })
-        .await
+        match self {
+            Self::Raw(pool) => pool.create_volumes(wanted).await,
+            Self::Mapped(pool) => pool.create_volumes(wanted).await,
+        }
     }
 
     /// Makes a volume larger while it is used; the new part reads as zeroes.
     pub async fn grow(&self, name: &str, bytes: u64) -> Result<(), PoolError> {
-        let name = name.to_owned();
-        self.change(async move |inner| {
-            let mut metadata = inner.state.borrow().metadata.clone();
-            let dirty = metadata.grow(&name, bytes)?;
-            inner.clean(&dirty).await?;
-            let record = metadata.volume(&name)?.clone();
-            inner.commit(metadata).await?;
-            if let Some(volume) = inner.state.borrow().volumes.get(&name) {
-                volume.grown(&record);
-            }
-            Ok(())
-        })
-        .await
+        match self {
+            Self::Raw(pool) => pool.grow(name, bytes).await,
+            Self::Mapped(pool) => pool.grow(name, bytes).await,
+        }
     }
 
     /// Whether volumes can grow to so many bytes, all of them.
     pub fn check_growth(&self, wanted: &[(String, u64)]) -> Result<(), PoolError> {
-        let mut metadata = self.inner.state.borrow().metadata.clone();
-        for (name, bytes) in wanted {
-            metadata.grow(name, *bytes)?;
+        match self {
+            Self::Raw(pool) => pool.check_growth(wanted),
+            Self::Mapped(pool) => pool.check_growth(wanted),
         }
-        Ok(())
     }
 
     /// Renames a volume, while it is used; its UUID stays.
     pub async fn rename(&self, name: &str, new: &str) -> Result<(), PoolError> {
-        let (name, new) = (name.to_owned(), new.to_owned());
-        self.change(async move |inner| {
-            let mut metadata = inner.state.borrow().metadata.clone();
-            metadata.rename(&name, &new)?;
-            inner.commit(metadata).await?;
-            let volumes = &mut inner.state.borrow_mut().volumes;
-            if let Some(volume) = volumes.remove(&name) {
-                volumes.insert(new, volume);
-            }
-            Ok(())
-        })
-        .await
+        match self {
+            Self::Raw(pool) => pool.rename(name, new).await,
+            Self::Mapped(pool) => pool.rename(name, new).await,
+        }
     }
 
-    /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`], what was issued is
-    /// waited for, and its space is freed below where the device can. When the change fails half
-    /// way the volume stays out of reach until the pool is opened again.
+    /// Notes whose a volume is. A raw pool does not keep that.
+    pub async fn set_owner(&self, name: &str, owner: Owner) -> Result<(), PoolError> {
+        match self {
+            Self::Raw(_) => Ok(()),
+            Self::Mapped(pool) => pool.set_owner(name, owner).await,
+        }
+    }
+
+    /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`](crate::IoError),
+    /// what was issued is waited for, and its space is freed.
     pub async fn delete(&self, name: &str) -> Result<(), PoolError> {
-        let name = name.to_owned();
-        self.change(async move |inner| {
-            let mut metadata = inner.state.borrow().metadata.clone();
-            let extents = metadata.remove(&name)?;
-            let volume = inner.state.borrow_mut().volumes.remove(&name);
-            if let Some(volume) = volume {
-                volume.close().await;
-            }
-            inner.commit(metadata).await?;
-            inner.free_below(&extents).await;
-            Ok(())
-        })
-        .await
+        match self {
+            Self::Raw(pool) => pool.delete(name).await,
+            Self::Mapped(pool) => pool.delete(name).await,
+        }
     }
 
     /// Takes the pool off its device, which counts as empty afterwards. Refused while there is a
     /// volume. A power cut in the middle leaves the pool, or nothing. The pool takes no further
     /// change, even if this fails.
     pub async fn destroy(&self) -> Result<(), PoolError> {
-        self.change(async move |inner| {
-            let volume = inner.state.borrow().volumes.keys().next().cloned();
-            if let Some(name) = volume {
-                return Err(PoolError::InUse(name));
-            }
-            inner.state.borrow_mut().stuck = true;
-            Start(&*inner.device).erase().await
-        })
-        .await
+        match self {
+            Self::Raw(pool) => pool.destroy().await,
+            Self::Mapped(pool) => pool.destroy().await,
+        }
+    }
+
+    /// Ends all work on the device; the pool and its volumes take no I/O any more. What was flushed
+    /// is safe. Has to be done before another opens the device.
+    pub async fn close(&self) {
+        match self {
+            Self::Raw(_) => {}
+            Self::Mapped(pool) => pool.close().await,
+        }
     }
 
     /// The volumes, in the order of their names.
     pub fn list(&self) -> Vec<VolumeInfo> {
-        check::list(&self.inner.state.borrow().metadata)
+        match self {
+            Self::Raw(pool) => pool.list(),
+            Self::Mapped(pool) => pool.list(),
+        }
     }
 
     /// The volume called `name`. All callers get the same device.
     pub fn volume(&self, name: &str) -> Option<SharedDevice> {
-        let volume = self.inner.state.borrow().volumes.get(name)?.clone();
-        Some(volume)
+        match self {
+            Self::Raw(pool) => pool.volume(name),
+            Self::Mapped(pool) => pool.volume(name),
+        }
     }
 
     /// The volume that was given this UUID, and what it is called.
     pub fn find(&self, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
-        let state = self.inner.state.borrow();
-        let mut records = state.metadata.volumes.iter();
-        let record = records.find(|record| record.uuid == uuid)?;
-        let volume = state.volumes.get(&record.name)?.clone();
-        Some((record.name.clone(), volume))
+        match self {
+            Self::Raw(pool) => pool.find(uuid),
+            Self::Mapped(pool) => pool.find(uuid),
+        }
     }
 
     /// Facts about the pool.
     pub fn info(&self) -> PoolInfo {
-        let metadata = &self.inner.state.borrow().metadata;
-        PoolInfo {
-            uuid: metadata.uuid,
-            block_size: metadata.block_size,
-            bytes: metadata.extents * EXTENT_BYTES,
-            free: metadata.free().count() * EXTENT_BYTES,
-            generation: metadata.generation,
+        match self {
+            Self::Raw(pool) => pool.info(),
+            Self::Mapped(pool) => pool.info(),
         }
     }
-
-    fn new(rt: &Rt, device: SharedDevice, metadata: Metadata, newest: usize) -> Self {
-        let open = |record: &metadata::Record| {
-            (record.name.clone(), Volume::new(rt, device.clone(), record))
-        };
-        let volumes = metadata.volumes.iter().map(open).collect();
-        let state = RefCell::new(State {
-            metadata,
-            newest,
-            stuck: false,
-            volumes,
-        });
-        Self {
-            inner: Rc::new(Inner {
-                rt: rt.clone(),
-                device,
-                changing: Semaphore::new(1),
-                state,
-            }),
-        }
-    }
-
-    /// Runs one change after the others, to its end even if the caller goes away.
-    async fn change<T, F>(&self, change: F) -> Result<T, PoolError>
-    where
-        T: 'static,
-        F: AsyncFnOnce(Rc<Inner>) -> Result<T, PoolError> + 'static,
-    {
-        let (sender, receiver) = oneshot::channel();
-        let inner = self.inner.clone();
-        let run = async move {
-            inner.changing.acquire(1).await;
-            let stuck = inner.state.borrow().stuck;
-            let result = if stuck {
-                Err(PoolError::Stuck)
-            } else {
-                change(inner.clone()).await
-            };
-            inner.changing.release(1);
-            // The caller may have gone; the change stands nevertheless.
-            drop(sender.send(result));
-        };
-        self.inner.rt.spawn(run).detach();
-        let ended = || PoolError::Device {
-            action: "changing the pool",
-            error: IoError::Aborted,
-        };
-        receiver.await.unwrap_or_else(|| Err(ended()))
-    }
-}
-
-impl Inner {
-    /// Zeroes the extents that a volume is about to get, durably.
-    async fn clean(&self, dirty: &Runs) -> Result<(), PoolError> {
-        if dirty.count() == 0 {
-            return Ok(());
-        }
-        self.zero(dirty)
-            .await
-            .map_err(device_error("zeroing new extents"))
-    }
-
-    /// Frees the space of `extents` on the device below, if it can. A failure costs nothing but
-    /// space: they are zeroed again before they are used.
-    async fn free_below(&self, extents: &Runs) {
-        if self.device.info().deallocate && self.zero(extents).await.is_ok() {
-            self.state.borrow_mut().metadata.add_clean(extents);
-        }
-    }
-
-    async fn zero(&self, extents: &Runs) -> Result<(), IoError> {
-        let blocks_per_extent = EXTENT_BYTES / u64::from(self.device.info().block_size);
-        let lba = |extent: u64| (DATA_START / EXTENT_BYTES + extent) * blocks_per_extent;
-        let ranges = extents.as_slice().iter();
-        let ranges = ranges.map(|run| lba(run.start)..lba(run.end()));
-        make_clean(&*self.device, ranges).await
-    }
-
-    /// Makes `metadata` the state of the pool.
-    async fn commit(&self, mut metadata: Metadata) -> Result<(), PoolError> {
-        metadata.generation = copies::after(metadata.generation)?;
-        let newest = self.state.borrow().newest;
-        let start = Start(&*self.device);
-        let prepared = superblock::prepare(&start, &metadata)?;
-        // Until it is known that both copies are written, neither state may be built on.
-        self.state.borrow_mut().stuck = true;
-        let newest = superblock::commit(&start, prepared, newest).await?;
-        let mut state = self.state.borrow_mut();
-        state.metadata = metadata;
-        state.newest = newest;
-        state.stuck = false;
-        Ok(())
-    }
-}
-
-/// Checks that the metadata is of this device, and adds the space by which the device has grown.
-fn fit(metadata: &mut Metadata, device: &SharedDevice) -> Result<(), PoolError> {
-    let info = device.info();
-    if info.block_size != metadata.block_size {
-        return Err(PoolError::Geometry(format!(
-            "the pool was made with blocks of {} bytes and the device has {}: set block_size = {}",
-            metadata.block_size, info.block_size, metadata.block_size
-        )));
-    }
-    let extents = extents_of_device(info.blocks * u64::from(info.block_size));
-    if extents < metadata.extents {
-        let least = DATA_START + metadata.extents * EXTENT_BYTES;
-        return Err(PoolError::Geometry(format!(
-            "the pool was made on a device of at least {least} bytes and this one is smaller: give it its size back"
-        )));
-    }
-    metadata.extents = extents;
-    Ok(())
 }

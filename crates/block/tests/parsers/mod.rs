@@ -24,7 +24,9 @@ pub(crate) fn pool(bytes: &[u8]) {
             for (place, copy) in (0..).zip(copies) {
                 write(&*device, place * MIB, copy).await;
             }
-            let report = check(&*device).await.expect("memory does not fail");
+            let report = check(&rt, device.clone())
+                .await
+                .expect("memory does not fail");
             let opened = Pool::open(&rt, device.clone()).await;
             match opened {
                 Ok(pool) => {
@@ -85,7 +87,9 @@ async fn use_it(rt: &Rt, device: &SharedDevice, pool: &Pool) {
             .await
             .expect("it was written");
         assert_eq!(again.list(), pool.list());
-        let report = check(&**device).await.expect("memory does not fail");
+        let report = check(rt, device.clone())
+            .await
+            .expect("memory does not fail");
         assert_eq!(report.verdict(), Verdict::Sound, "{report}");
     }
 }

@@ -319,6 +319,9 @@ impl Store {
         if self.state != State::Ready {
             return Admit::Never(Outcome::ReadOnly);
         }
+        if !self.may_be_mapped(waiter.lineage, &chunks) {
+            return Admit::Never(Outcome::Success);
+        }
         let leaves = (chunks.end - 1) / LEAF_CHUNKS - chunks.start / LEAF_CHUNKS + 1;
         if !self.active.takes_trims() || (self.active.room() as u64) < leaves {
             self.checkpoint.wanted = true;
@@ -348,6 +351,19 @@ impl Store {
         let trimmed = self.active.trim(lineage, chunks);
         debug_assert!(trimmed.is_ok(), "there was room");
         Admit::Now
+    }
+
+    /// Whether a leaf of these chunks is there, or something is known of one that leaves do not
+    /// know. Where that is not so there is nothing to trim.
+    fn may_be_mapped(&self, lineage: Lineage, chunks: &Range<u64>) -> bool {
+        let (first, last) = (chunks.start / LEAF_CHUNKS, (chunks.end - 1) / LEAF_CHUNKS);
+        let volume = self.volumes.get(&lineage);
+        let has_page = |leaf| volume.is_some_and(|volume| volume.tree.leaf(leaf) != 0);
+        (first..=last).any(|leaf| {
+            has_page(leaf)
+                || self.active.has_leaf(lineage, leaf)
+                || self.frozen.has_leaf(lineage, leaf)
+        })
     }
 
     /// How many blocks a write may add; or that it has to wait, or that the pool is full. Far from

@@ -247,6 +247,18 @@ impl Store {
         self.out.pop_front()
     }
 
+    /// What was decided already, and no more. A driver that takes many requests in one turn calls
+    /// this after each, and [`poll`](Self::poll) at the end of the turn: then what they write goes
+    /// in as few batches as can be.
+    pub fn decided(&mut self) -> Option<Action> {
+        self.out.pop_front()
+    }
+
+    /// Whether the data of a read that has ended are needed until [`Action::Forget`].
+    pub fn keeps(&self, tag: Tag) -> bool {
+        self.ios.get(tag).copies > 0
+    }
+
     /// An I/O that is to be submitted or in flight.
     ///
     /// # Panics

@@ -26,6 +26,7 @@ fn filled(directory: &Path) -> State {
     let mut state = State::open(directory, IfDamaged::Refuse).expect("a new store");
     let life = state.begin_run().expect("stored");
     let spec = PoolSpec {
+        kind: None,
         name: "fast".into(),
         devices: vec!["ram0".into()],
     };

@@ -3,7 +3,7 @@
 
 /// Extents `start` to before `start + count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Run {
+pub(in crate::pool) struct Run {
     pub(super) start: u64,
     pub(super) count: u64,
 }

@@ -15,10 +15,11 @@
 //! A run is its first extent and its number of extents, 8 bytes each.
 
 use super::metadata::{
-    COPY_BYTES, Contradiction, EXTENT_BYTES, MAX_CLEAN_RUNS, MAX_NAME, MAX_RUNS, MAX_VOLUMES,
-    Metadata, Record,
+    Contradiction, EXTENT_BYTES, MAX_CLEAN_RUNS, MAX_RUNS, MAX_VOLUMES, Metadata, Record,
 };
 use super::runs::{Run, Runs};
+use crate::pool::copies::COPY_BYTES;
+use crate::pool::names::MAX_NAME;
 use crate::superblock::{Content, Reader, Writer};
 
 impl Content for Metadata {

@@ -2,28 +2,26 @@
 
 use std::fmt;
 
-use super::PoolError;
 use super::runs::{Run, Runs};
+use crate::pool::copies::COPY_BYTES;
+use crate::pool::error::PoolError;
+use crate::pool::names::check_name;
 
 /// Unit in which space is given out, in bytes.
 pub(super) const EXTENT_BYTES: u64 = 1 << 20;
-/// Bytes reserved for each of the two copies of the metadata.
-pub(super) const COPY_BYTES: u64 = 1 << 20;
 /// Where extent 0 begins, in bytes.
 pub(super) const DATA_START: u64 = 2 * COPY_BYTES;
 
 /// Volumes of one pool.
-pub(super) const MAX_VOLUMES: usize = 1024;
+pub(in crate::pool) const MAX_VOLUMES: usize = 1024;
 /// Runs of all volumes of one pool together.
-pub(super) const MAX_RUNS: usize = 32 * 1024;
+pub(in crate::pool) const MAX_RUNS: usize = 32 * 1024;
 /// Runs of clean extents that are remembered.
-pub(super) const MAX_CLEAN_RUNS: usize = 8 * 1024;
-/// Bytes of a volume's name.
-pub(super) const MAX_NAME: usize = 64;
+pub(in crate::pool) const MAX_CLEAN_RUNS: usize = 8 * 1024;
 
 /// Why fields that were read cannot be the state of a pool.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Contradiction {
+pub(in crate::pool) enum Contradiction {
     /// A run of extents behind the end of the device.
     Outside(Run),
     /// A run that begins with an extent of another volume.
@@ -60,7 +58,7 @@ impl fmt::Display for Contradiction {
 
 /// The state of a pool, as both copies on the device hold it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Metadata {
+pub(in crate::pool) struct Metadata {
     pub(super) uuid: [u8; 16],
     /// Grows with every change.
     pub(super) generation: u64,
@@ -74,7 +72,7 @@ pub(super) struct Metadata {
 
 /// One volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(in crate::pool) struct Record {
     pub(super) uuid: [u8; 16],
     pub(super) name: String,
     /// Size in blocks; the last extent may be used in part.
@@ -297,18 +295,6 @@ pub(super) fn extents_of_device(bytes: u64) -> u64 {
 
 fn extents_for(bytes: u64) -> u64 {
     bytes.div_ceil(EXTENT_BYTES)
-}
-
-fn check_name(name: &str) -> Result<(), PoolError> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let good = (1..=MAX_NAME).contains(&name.len())
-        && name.bytes().all(plain)
-        && name.as_bytes()[0].is_ascii_alphanumeric();
-    if good {
-        Ok(())
-    } else {
-        Err(PoolError::Name(name.chars().take(MAX_NAME).collect()))
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,100 @@
+//! Mapped pools and volumes from the command line: made, filled, killed, checked and taken over.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::content::{bytes, fill};
+use crate::rig::{PROGRAM, Scratch, Target, answer, expect_failure, path, target_perf};
+
+/// A target with a mapped pool `p` on a file, and tenant `db`.
+fn with_pool(scratch: &Scratch, size: &str) -> Target {
+    let target = Target::start(scratch, &[]);
+    let image = scratch.join("d.img");
+    let device = ["--kind", "file", "--path", path(&image), "--size", size];
+    target.json(&[&["device", "create", "d"], &device[..]].concat());
+    let pool = target.json(&["pool", "create", "p", "--device", "d", "--kind", "mapped"]);
+    assert_eq!(pool["kind"], "mapped", "{pool}");
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target
+}
+
+fn create(target: &Target, name: &str, size: &str) -> Value {
+    let args = ["--pool", "p", "--size", size, "--tenant", "db"];
+    target.json(&[&["volume", "create", name], &args[..]].concat())
+}
+
+/// What `check` says of the file of the pool.
+fn check(scratch: &Scratch) -> Value {
+    let image = scratch.join("d.img");
+    let output = Command::new(PROGRAM)
+        .args(["check", path(&image), "--json"])
+        .output()
+        .expect("the program starts");
+    answer(&output)
+}
+
+#[test]
+fn a_mapped_volume_keeps_its_data_over_a_kill_and_is_larger_than_its_pool() {
+    let scratch = Scratch::new("mapped");
+    let target = with_pool(&scratch, "128MiB");
+    let thin = create(&target, "thin", "1TiB");
+    let a = create(&target, "a", "8MiB");
+    assert_eq!(thin["block_size"], 4096);
+    let pool = target.json(&["pool", "show", "p"]);
+    assert!(pool["logical_bytes"].as_u64() > pool["size"].as_u64());
+    let report = target_perf(&target, &["--nsid", "2", "--rw", "randrw", "--verify"]);
+    assert_eq!(report["errors"], 0, "{report}");
+    fill(&target, &a, 7);
+    target.kill();
+
+    let target = Target::start(&scratch, &[]);
+    let a = target.json(&["volume", "show", "a"]);
+    assert_eq!(bytes(&target, &a), [7].into());
+    assert_eq!(target.terminate(), 0);
+    let report = check(&scratch);
+    assert_eq!(
+        (&report["verdict"], &report["kind"]),
+        (&"sound".into(), &"mapped".into()),
+        "{report}"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do() {
+    let scratch = Scratch::new("mapped-refused");
+    let target = Target::start(&scratch, &[]);
+    for (name, size) in [("small", "16MiB"), ("large", "64MiB")] {
+        target.json(&["device", "create", name, "--kind", "memory", "--size", size]);
+    }
+    target.json(&["tenant", "create", "db"]);
+    let pool = ["pool", "create", "p", "--kind", "mapped", "--device"];
+    let on = |device| [&pool[..], &[device]].concat();
+    target.refused(&on("small"), "a pool needs 33554432 bytes");
+    target.json(&on("large"));
+    target.json(&["pool", "create", "raw", "--device", "small"]);
+    let volume = |pool, kind| {
+        let place = ["volume", "create", "v", "--pool", pool, "--kind", kind];
+        [&place[..], &["--size", "1MiB", "--tenant", "db"]].concat()
+    };
+    target.refused(
+        &volume("raw", "mapped"),
+        "pool `raw` is raw; make a pool with --kind mapped",
+    );
+    target.refused(
+        &volume("p", "raw"),
+        "leave the kind out, or name a raw pool",
+    );
+    expect_failure(
+        &target.run(&volume("p", "fast")),
+        2,
+        "possible values: raw, mapped",
+    );
+    let made = target.json(&volume("p", "mapped"));
+    assert_eq!(made["name"], "v");
+    let odd = [
+        "volume", "create", "w", "--pool", "p", "--size", "1025KiB", "--tenant", "db",
+    ];
+    target.refused(&odd, "a multiple of 4096 bytes");
+    assert_eq!(target.terminate(), 0);
+}

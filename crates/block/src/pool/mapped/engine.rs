@@ -1,0 +1,467 @@
+//! The engine of a mapped pool: does on the device what the store says, and tells the store how it
+//! ended. Background work (garbage collection, checkpoints, flushes of its own) is the system's:
+//! it has no tenant.
+//!
+//! What hosts write in one turn of the core goes into as few batches as can be: the store is asked
+//! what to do next at the end of the turn, and when an I/O of its own ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use flashyard_logstore::format::{BLOCK, chunk_sum};
+use flashyard_logstore::{
+    Action, COPIES, IoError as StoreError, IoOp, Lineage, Outcome, Part, Refused, Request, State,
+    Store, Tag as StoreTag,
+};
+use flashyard_runtime::sync::Notify;
+use flashyard_runtime::{Buf, Data, Rt, Shared};
+use flashyard_time::Duration;
+
+use super::requests::Requests;
+use crate::{Done, Io, IoError, IoFuture, Served, Server, SharedDevice, Tag, Zero};
+
+/// What was written and not flushed by a host is flushed after this long at most.
+const PROVED_WITHIN: Duration = Duration::from_secs(1);
+/// How long buffers are waited for.
+const BUFFER_PAUSE: Duration = Duration::from_ms(1);
+
+/// What reads of blocks that hold nothing are verified against.
+static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
+
+/// See the module.
+pub(super) struct Engine {
+    rt: Rt,
+    device: SharedDevice,
+    superblocks: [u64; COPIES],
+    pub store: RefCell<Store>,
+    requests: RefCell<Requests>,
+    /// What reads gave whose data are moved.
+    kept: RefCell<BTreeMap<StoreTag, Data>>,
+    sums: RefCell<Vec<u32>>,
+    in_flight: Cell<u32>,
+    stopped: Cell<bool>,
+    /// A look at the store at the end of this turn is due.
+    due: Cell<bool>,
+    /// Something was written since the clock looked last; whether it runs.
+    written: Cell<bool>,
+    clock: Cell<bool>,
+    bell: Rc<Notify>,
+    /// An I/O has ended, or the store is another state.
+    changed: Notify,
+}
+
+impl Engine {
+    /// An engine for `store`, whose superblocks are at these blocks of the device.
+    pub fn start(
+        rt: &Rt,
+        device: SharedDevice,
+        superblocks: [u64; COPIES],
+        store: Store,
+    ) -> Rc<Self> {
+        let bell = Rc::new(Notify::new());
+        let engine = Rc::new(Self {
+            rt: rt.clone(),
+            device,
+            superblocks,
+            store: RefCell::new(store),
+            requests: RefCell::default(),
+            kept: RefCell::default(),
+            sums: RefCell::default(),
+            in_flight: Cell::new(0),
+            stopped: Cell::new(false),
+            due: Cell::new(false),
+            written: Cell::new(false),
+            clock: Cell::new(false),
+            bell: bell.clone(),
+            changed: Notify::new(),
+        });
+        let looks = look_at_turn_ends(rt.clone(), Rc::downgrade(&engine), bell);
+        rt.spawn(looks).detach();
+        engine.run();
+        engine
+    }
+
+    /// Waits until the store is open, or cannot be.
+    pub async fn opened(&self) -> State {
+        loop {
+            let state = self.store.borrow().state();
+            if state != State::Opening {
+                return state;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// Ends all work: nothing is begun any more, and what is in flight is waited for.
+    pub async fn stop(&self) {
+        self.halt();
+        while self.in_flight.get() > 0 {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Nothing is begun any more.
+    pub fn halt(&self) {
+        self.stopped.set(true);
+        self.requests.borrow_mut().end_all(IoError::NotReady);
+        self.changed.notify_all();
+        self.bell.notify_one();
+    }
+
+    /// Asks the store for something that is not I/O, and waits for its end.
+    pub async fn ask<T>(
+        self: &Rc<Self>,
+        ask: impl FnOnce(&mut Store, Request) -> Result<T, Refused>,
+    ) -> Result<T, Asked> {
+        let (value, change) = self.begin_change(ask)?;
+        self.end_change(change).await.map(|()| value)
+    }
+
+    /// Asks the store for a change, which begins when its end is waited for, or a little later.
+    pub fn begin_change<T>(
+        self: &Rc<Self>,
+        ask: impl FnOnce(&mut Store, Request) -> Result<T, Refused>,
+    ) -> Result<(T, Served), Asked> {
+        if self.stopped.get() {
+            return Err(Asked::Ended(IoError::NotReady));
+        }
+        let slot = self.requests.borrow_mut().begin(Tag::default());
+        let asked = ask(&mut self.store.borrow_mut(), u64::from(slot));
+        match asked {
+            Err(refused) => {
+                self.requests.borrow_mut().refuse(slot, refused);
+                Err(Asked::Refused(refused))
+            }
+            Ok(value) => {
+                self.ring();
+                Ok((value, Served::new(self.clone(), slot)))
+            }
+        }
+    }
+
+    /// The end of a change.
+    pub async fn end_change(self: &Rc<Self>, change: Served) -> Result<(), Asked> {
+        self.run();
+        change.await.map(drop).map_err(Asked::Ended)
+    }
+
+    /// Reads `into.len()` bytes, 32 chunks at most.
+    pub fn read(self: &Rc<Self>, tag: Tag, lineage: Lineage, chunk: u64, into: Buf) -> IoFuture {
+        let count = (into.len() / BLOCK) as u32;
+        let slot = self.requests.borrow_mut().read(tag, into);
+        self.begin(slot, |store, request| {
+            store.read(request, lineage, chunk, count)
+        })
+    }
+
+    /// Writes up to 32 chunks.
+    pub fn write(
+        self: &Rc<Self>,
+        tag: Tag,
+        lineage: Lineage,
+        chunk: u64,
+        data: Shared,
+        fua: bool,
+    ) -> IoFuture {
+        let mut sums = self.sums.borrow_mut();
+        sums.clear();
+        let chunks = (chunk..).zip(data.chunks_exact(BLOCK));
+        sums.extend(chunks.map(|(chunk, bytes)| chunk_sum(lineage, chunk, bytes)));
+        let slot = self.requests.borrow_mut().write(tag, data);
+        self.note_write();
+        self.begin(slot, |store, request| {
+            store.write(request, lineage, chunk, &sums, fua)
+        })
+    }
+
+    /// Unmaps chunks.
+    pub fn trim(self: &Rc<Self>, tag: Tag, lineage: Lineage, chunks: Range<u64>) -> IoFuture {
+        let slot = self.requests.borrow_mut().begin(tag);
+        self.note_write();
+        self.begin(slot, |store, request| store.trim(request, lineage, chunks))
+    }
+
+    /// Makes durable what was answered of a volume.
+    pub fn flush(self: &Rc<Self>, tag: Tag, lineage: Lineage) -> IoFuture {
+        let slot = self.requests.borrow_mut().begin(tag);
+        self.begin(slot, |store, request| store.flush(request, lineage))
+    }
+
+    /// Hands a request to the store.
+    fn begin(
+        self: &Rc<Self>,
+        slot: u32,
+        ask: impl FnOnce(&mut Store, Request) -> Result<(), Refused>,
+    ) -> IoFuture {
+        let asked = match self.stopped.get() {
+            true => Err(Refused::NotReady),
+            false => ask(&mut self.store.borrow_mut(), u64::from(slot)),
+        };
+        if let Err(refused) = asked {
+            let error = self.requests.borrow_mut().refuse(slot, refused);
+            return IoFuture::ready(Err(error));
+        }
+        self.do_decided();
+        self.ring();
+        let ended = self.requests.borrow_mut().take(slot);
+        match ended {
+            Some(result) => IoFuture::ready(result),
+            None => IoFuture::served(Served::new(self.clone(), slot)),
+        }
+    }
+
+    /// The store is to be looked at at the end of this turn.
+    fn ring(&self) {
+        if !self.due.replace(true) {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Does what the store has decided.
+    fn do_decided(self: &Rc<Self>) {
+        loop {
+            let action = self.store.borrow_mut().decided();
+            match action {
+                Some(action) => self.act(action),
+                None => return,
+            }
+        }
+    }
+
+    /// Does what the store says until it says nothing more.
+    fn run(self: &Rc<Self>) {
+        if self.stopped.get() {
+            return;
+        }
+        self.due.set(false);
+        loop {
+            let action = self.store.borrow_mut().poll();
+            match action {
+                Some(action) => self.act(action),
+                None => break,
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn act(self: &Rc<Self>, action: Action) {
+        match action {
+            Action::Submit(tag) => self.submit(tag),
+            Action::Forget(tag) => drop(self.kept.borrow_mut().remove(&tag)),
+            Action::Zeroes {
+                request,
+                first,
+                chunks,
+            } => {
+                let mut requests = self.requests.borrow_mut();
+                requests.zeroes(request as u32, first, chunks);
+            }
+            Action::Done { request, outcome } => self.end(request, outcome),
+        }
+    }
+
+    fn end(&self, request: Request, outcome: Outcome) {
+        self.requests.borrow_mut().end(request as u32, outcome);
+    }
+
+    /// Begins an I/O of the store; when there is no memory for it, a little later.
+    fn submit(self: &Rc<Self>, tag: StoreTag) {
+        if self.stopped.get() {
+            return;
+        }
+        self.in_flight.set(self.in_flight.get() + 1);
+        let Some((charged, io)) = self.build(tag) else {
+            let engine = self.clone();
+            let later = async move {
+                engine.rt.sleep(BUFFER_PAUSE).await;
+                engine.in_flight.set(engine.in_flight.get() - 1);
+                engine.submit(tag);
+                engine.changed.notify_all();
+            };
+            return self.rt.spawn(later).detach();
+        };
+        match self.device.submit(charged, io).try_finish() {
+            Ok(result) => self.ended(tag, result),
+            Err(io) => {
+                let engine = self.clone();
+                let rest = async move {
+                    let result = io.await;
+                    engine.ended(tag, result);
+                    engine.run();
+                    engine.changed.notify_all();
+                };
+                self.rt.spawn(rest).detach();
+            }
+        }
+    }
+
+    /// An I/O of the store for the device, and who is charged for it.
+    fn build(&self, tag: StoreTag) -> Option<(Tag, Io)> {
+        let store = self.store.borrow();
+        let io = store.io(tag);
+        let scale = BLOCK as u64 / u64::from(self.device.info().block_size);
+        let (lba, len) = (io.block * scale, io.blocks as usize * BLOCK);
+        let system = Tag::default();
+        Some(match io.op {
+            IoOp::Read => match io.host {
+                Some((request, first)) => {
+                    let mut requests = self.requests.borrow_mut();
+                    let into = requests.place(request as u32, first, io.blocks)?;
+                    (requests.tag(request as u32), Io::Read { lba, into })
+                }
+                None => {
+                    let into = Buf::take(len)?;
+                    (system, Io::Read { lba, into })
+                }
+            },
+            IoOp::Write | IoOp::WriteSuperblock(_) => {
+                let place = match io.op {
+                    IoOp::WriteSuperblock(copy) => self.superblocks[usize::from(copy)] * scale,
+                    _ => lba,
+                };
+                let (lba, fua) = (place, false);
+                let data = self.gather(io, len)?.into();
+                (system, Io::Write { lba, data, fua })
+            }
+            IoOp::Flush => (system, Io::Flush),
+            IoOp::Discard => {
+                let (blocks, how) = (u64::from(io.blocks) * scale, Zero::Deallocate);
+                (system, Io::Zero { lba, blocks, how })
+            }
+        })
+    }
+
+    /// What a write of the store has, in one buffer.
+    fn gather(&self, io: &flashyard_logstore::Io, len: usize) -> Option<Buf> {
+        let mut whole = Buf::take(len)?;
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            whole[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        for part in &io.parts {
+            match *part {
+                Part::Own => put(&io.own),
+                Part::Host {
+                    request,
+                    first,
+                    chunks,
+                } => put(self
+                    .requests
+                    .borrow()
+                    .written(request as u32, first, chunks)),
+                Part::Copy {
+                    read,
+                    first,
+                    blocks,
+                } => {
+                    let (from, len) = (first as usize * BLOCK, blocks as usize * BLOCK);
+                    match self.kept.borrow().get(&read) {
+                        Some(Data::Buf(buf)) => put(&buf[from..from + len]),
+                        _ => put(&ZEROES[..len]),
+                    }
+                }
+            }
+        }
+        debug_assert_eq!(at, len, "the parts fill the write");
+        Some(whole)
+    }
+
+    /// Tells the store the end of an I/O.
+    fn ended(&self, tag: StoreTag, result: Result<Done, IoError>) {
+        self.in_flight.set(self.in_flight.get() - 1);
+        let result = result.map(|done| done.data).map_err(|error| match error {
+            IoError::NoSpace => StoreError::NoSpace,
+            _ => StoreError::Failed,
+        });
+        let mut store = self.store.borrow_mut();
+        let host = store.io(tag).host;
+        match &result {
+            Ok(Data::Buf(buf)) => store.completed(tag, Ok(buf)),
+            Ok(Data::Zeroes(len)) => match ZEROES.get(..*len) {
+                Some(zeroes) => store.completed(tag, Ok(zeroes)),
+                None => store.completed(tag, Ok(&vec![0; *len])),
+            },
+            Err(error) => store.completed(tag, Err(*error)),
+        }
+        let Ok(data) = result else {
+            return;
+        };
+        match host {
+            Some((request, first)) => {
+                // The answer comes with the store's next action.
+                let mut requests = self.requests.borrow_mut();
+                requests.give(request as u32, first, data);
+            }
+            None if store.keeps(tag) => drop(self.kept.borrow_mut().insert(tag, data)),
+            None => {}
+        }
+    }
+
+    /// Sees to it that what is written now is durable soon, whether its host flushes or not.
+    fn note_write(self: &Rc<Self>) {
+        self.written.set(true);
+        if !self.clock.replace(true) {
+            let engine = Rc::downgrade(self);
+            self.rt
+                .spawn(prove_in_time(self.rt.clone(), engine))
+                .detach();
+        }
+    }
+}
+
+/// Why what was asked of a store was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It did not begin.
+    Refused(Refused),
+    /// It failed.
+    Ended(IoError),
+}
+
+impl Server for Engine {
+    fn poll_served(&self, slot: u32, context: &mut Context<'_>) -> Poll<Result<Done, IoError>> {
+        self.requests.borrow_mut().poll(slot, context)
+    }
+
+    fn release(&self, slot: u32) {
+        self.requests.borrow_mut().release(slot);
+    }
+}
+
+/// Asks the store what to do at the end of each turn that has brought something.
+async fn look_at_turn_ends(rt: Rt, engine: Weak<Engine>, bell: Rc<Notify>) {
+    loop {
+        bell.notified().await;
+        rt.turn_end().await;
+        match engine.upgrade() {
+            Some(engine) if !engine.stopped.get() => engine.run(),
+            _ => return,
+        }
+    }
+}
+
+/// Makes what was written durable until nothing was written for a while.
+async fn prove_in_time(rt: Rt, engine: Weak<Engine>) {
+    loop {
+        rt.sleep(PROVED_WITHIN).await;
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        engine.store.borrow_mut().prove();
+        engine.run();
+        if !engine.written.replace(false) {
+            engine.clock.set(false);
+            return;
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.bell.notify_one();
+    }
+}

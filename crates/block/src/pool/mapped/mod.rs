@@ -1,0 +1,543 @@
+//! Mapped pools: the volumes of a pool share a log on its device. They are thin, every block is
+//! verified when it is read, and what is overwritten comes back by garbage collection.
+//!
+//! The decisions are `flashyard_logstore`'s; here are the effects. `layout` says what is where on
+//! the device, `label` what is kept of a volume; `requests` has the data of I/O at work, and
+//! `engine` does what the store says; `volume` is what users see; `check` looks without changing.
+//!
+//! Bounds: 960 volumes of 4 PiB each; all of them together may be larger than the pool.
+
+mod check;
+mod engine;
+mod label;
+mod layout;
+mod requests;
+mod volume;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use flashyard_logstore::format::BLOCK;
+use flashyard_logstore::{
+    CHUNK_BITS, COPIES, MOST_VOLUMES, OpenError, Options, Refused, SUPERBLOCK, Secret, State, Store,
+};
+use flashyard_runtime::sync::Semaphore;
+use flashyard_runtime::{Buf, Data, Rt};
+
+pub(super) use check::check;
+pub use layout::{LEAST_BYTES, VERSION};
+
+use self::engine::{Asked, Engine};
+use self::label::Label;
+use self::layout::Signpost;
+use self::volume::Volume;
+use super::change::run_on;
+use super::copies::Start;
+use super::error::{PoolError, device_error};
+use super::facts::{Kind, NewVolume, Owner, PoolInfo, VolumeInfo};
+use super::names::check_name;
+use crate::superblock::{self, Found};
+use crate::{Device, DeviceExt, IoError, Overlay, SharedDevice, Tag};
+
+/// What may be chosen each time a mapped pool is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MappedOptions {
+    /// Records that are kept in memory between two checkpoints; as many as the pool's size allows
+    /// if not given, up to a million. For tests that want many checkpoints.
+    pub records: Option<usize>,
+}
+
+/// An open mapped pool; cheap to clone. Lives on the home core of its device.
+#[derive(Clone)]
+pub struct MappedPool {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    rt: Rt,
+    device: SharedDevice,
+    engine: Rc<Engine>,
+    uuid: [u8; 16],
+    /// Held by the change that is in flight.
+    changing: Semaphore,
+    /// The pool takes no change any more.
+    stuck: Cell<bool>,
+    volumes: RefCell<BTreeMap<String, Entry>>,
+}
+
+/// A volume, and what is kept of it.
+struct Entry {
+    label: Label,
+    device: Rc<Volume>,
+}
+
+/// The same device, of which writes stay in memory.
+pub(super) fn overlay(device: SharedDevice) -> SharedDevice {
+    Rc::new(Overlay::new(device))
+}
+
+impl MappedPool {
+    /// Makes the device a pool without volumes. What is there is lost.
+    pub async fn create(
+        rt: &Rt,
+        device: SharedDevice,
+        uuid: [u8; 16],
+        options: MappedOptions,
+    ) -> Result<Self, PoolError> {
+        let blocks = blocks_of(&*device);
+        let bytes = blocks * BLOCK as u64;
+        if bytes < LEAST_BYTES {
+            let least = LEAST_BYTES;
+            return Err(PoolError::TooSmall { bytes, least });
+        }
+        let signpost = Signpost::new(uuid, blocks);
+        // Until the signposts stand there is no pool here, of this kind or another.
+        Start(&*device).erase().await?;
+        let secret = Secret(random(rt));
+        let options = store_options(rt, &*device, bytes, options);
+        let store = Store::create(signpost.segments(), uuid, secret, options);
+        let store = store.map_err(PoolError::Mapped)?;
+        let engine = Engine::start(rt, device.clone(), signpost.superblocks, store);
+        wait_until_open(&engine).await?;
+        let start = Start(&*device);
+        let prepared = superblock::prepare(&start, &signpost)?;
+        superblock::commit(&start, prepared, 1).await?;
+        Self::new(rt, device, uuid, engine)
+    }
+
+    /// Opens the pool on a device: replays its log, and writes what was decided of it.
+    pub async fn open(
+        rt: &Rt,
+        device: SharedDevice,
+        options: MappedOptions,
+    ) -> Result<Self, PoolError> {
+        let start = Start(&*device);
+        let found: Found<Signpost> = superblock::find(&start).await?;
+        let newest = found.newest()?;
+        superblock::repair(&start, &newest).await?;
+        let signpost = newest.content;
+        let copies = read_superblocks(&*device, &signpost).await?;
+        let blocks = blocks_of(&*device);
+        let options = store_options(rt, &*device, blocks * BLOCK as u64, options);
+        let bytes = core::array::from_fn(|copy: usize| copies[copy].as_deref());
+        let store = Store::open(bytes, blocks, options).map_err(PoolError::Mapped)?;
+        let engine = Engine::start(rt, device.clone(), signpost.superblocks, store);
+        wait_until_open(&engine).await?;
+        Self::new(rt, device, signpost.uuid, engine)
+    }
+
+    fn new(
+        rt: &Rt,
+        device: SharedDevice,
+        uuid: [u8; 16],
+        engine: Rc<Engine>,
+    ) -> Result<Self, PoolError> {
+        let mut volumes = BTreeMap::new();
+        for volume in engine.store.borrow().volumes() {
+            if volume.deleting {
+                continue;
+            }
+            let label = Label::decode(&volume.label).ok_or(PoolError::Mapped(OpenError::Map))?;
+            let opened = Volume::new(
+                rt,
+                engine.clone(),
+                device.clone(),
+                volume.lineage,
+                volume.chunks,
+            );
+            let name = label.name.clone();
+            let entry = Entry {
+                label,
+                device: opened,
+            };
+            volumes.insert(name, entry);
+        }
+        Ok(Self {
+            inner: Rc::new(Inner {
+                rt: rt.clone(),
+                device,
+                engine,
+                uuid,
+                changing: Semaphore::new(1),
+                stuck: Cell::new(false),
+                volumes: RefCell::new(volumes),
+            }),
+        })
+    }
+
+    /// See [`Pool::create_volumes`](super::Pool::create_volumes).
+    pub async fn create_volumes(
+        &self,
+        wanted: Vec<NewVolume>,
+    ) -> Result<Vec<SharedDevice>, PoolError> {
+        self.change(async move |inner| inner.create(&wanted).await)
+            .await
+    }
+
+    /// See [`Pool::grow`](super::Pool::grow).
+    pub async fn grow(&self, name: &str, bytes: u64) -> Result<(), PoolError> {
+        let name = name.to_owned();
+        self.change(async move |inner| {
+            let blocks = inner.check_growth(&name, bytes)?;
+            let label = inner.label(&name)?;
+            inner.relabel(&name, label, Some(blocks)).await
+        })
+        .await
+    }
+
+    /// See [`Pool::check_growth`](super::Pool::check_growth).
+    pub fn check_growth(&self, wanted: &[(String, u64)]) -> Result<(), PoolError> {
+        let mut wanted = wanted.iter();
+        wanted.try_for_each(|(name, bytes)| self.inner.check_growth(name, *bytes).map(drop))
+    }
+
+    /// See [`Pool::rename`](super::Pool::rename).
+    pub async fn rename(&self, name: &str, new: &str) -> Result<(), PoolError> {
+        let (name, new) = (name.to_owned(), new.to_owned());
+        self.change(async move |inner| {
+            check_name(&new)?;
+            if inner.volumes.borrow().contains_key(&new) {
+                return Err(PoolError::Exists(new));
+            }
+            let mut label = inner.label(&name)?;
+            label.name = new;
+            inner.relabel(&name, label, None).await
+        })
+        .await
+    }
+
+    /// See [`Pool::set_owner`](super::Pool::set_owner).
+    pub async fn set_owner(&self, name: &str, owner: Owner) -> Result<(), PoolError> {
+        let name = name.to_owned();
+        self.change(async move |inner| {
+            let mut label = inner.label(&name)?;
+            if label.owner.as_ref() == Some(&owner) {
+                return Ok(());
+            }
+            label.owner = Some(owner);
+            inner.relabel(&name, label, None).await
+        })
+        .await
+    }
+
+    /// See [`Pool::delete`](super::Pool::delete). Its space comes back by and by.
+    pub async fn delete(&self, name: &str) -> Result<(), PoolError> {
+        let name = name.to_owned();
+        self.change(async move |inner| {
+            let entry = inner.volumes.borrow_mut().remove(&name);
+            let entry = entry.ok_or(PoolError::NotFound(name))?;
+            entry.device.close().await;
+            let lineage = entry.device.lineage();
+            let deleted = inner
+                .engine
+                .ask(|store, request| store.delete_volume(request, lineage));
+            deleted
+                .await
+                .map_err(|why| failed("deleting a volume", why))
+        })
+        .await
+    }
+
+    /// See [`Pool::destroy`](super::Pool::destroy).
+    pub async fn destroy(&self) -> Result<(), PoolError> {
+        self.change(async move |inner| {
+            if let Some(name) = inner.volumes.borrow().keys().next() {
+                return Err(PoolError::InUse(name.clone()));
+            }
+            inner.stuck.set(true);
+            inner.engine.stop().await;
+            Start(&*inner.device).erase().await
+        })
+        .await
+    }
+
+    /// See [`Pool::close`](super::Pool::close).
+    pub async fn close(&self) {
+        self.inner.stuck.set(true);
+        self.inner.engine.stop().await;
+    }
+
+    /// Writes a checkpoint, so that the next opening has nothing to replay.
+    pub async fn checkpoint(&self) -> Result<(), PoolError> {
+        let written = self.inner.engine.ask(flashyard_logstore::Store::checkpoint);
+        written
+            .await
+            .map_err(|why| failed("writing a checkpoint", why))
+    }
+
+    /// See [`Pool::list`](super::Pool::list).
+    pub fn list(&self) -> Vec<VolumeInfo> {
+        let store = self.inner.engine.store.borrow();
+        let mapped: BTreeMap<_, _> = store
+            .volumes()
+            .map(|volume| (volume.lineage, volume.mapped))
+            .collect();
+        let volumes = self.inner.volumes.borrow();
+        let info = |entry: &Entry| VolumeInfo {
+            name: entry.label.name.clone(),
+            uuid: entry.label.uuid,
+            bytes: entry.device.info().blocks * BLOCK as u64,
+            allocated: mapped.get(&entry.device.lineage()).copied().unwrap_or(0) * BLOCK as u64,
+            owner: entry.label.owner.clone(),
+        };
+        volumes.values().map(info).collect()
+    }
+
+    /// See [`Pool::volume`](super::Pool::volume).
+    pub fn volume(&self, name: &str) -> Option<SharedDevice> {
+        let volumes = self.inner.volumes.borrow();
+        Some(volumes.get(name)?.device.clone())
+    }
+
+    /// See [`Pool::find`](super::Pool::find).
+    pub fn find(&self, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
+        let volumes = self.inner.volumes.borrow();
+        let mut volumes = volumes.iter();
+        let (name, entry) = volumes.find(|(_, entry)| entry.label.uuid == uuid)?;
+        Some((name.clone(), entry.device.clone()))
+    }
+
+    /// See [`Pool::info`](super::Pool::info).
+    pub fn info(&self) -> PoolInfo {
+        let store = self.inner.engine.store.borrow();
+        let space = store.space();
+        let volumes = store.volumes().filter(|volume| !volume.deleting);
+        let logical: u64 = volumes.map(|volume| volume.chunks * BLOCK as u64).sum();
+        PoolInfo {
+            kind: Kind::Mapped,
+            uuid: self.inner.uuid,
+            block_size: volume::BLOCK,
+            bytes: space.capacity * BLOCK as u64,
+            free: space.capacity.saturating_sub(space.used) * BLOCK as u64,
+            logical,
+            generation: store.superblock().generation,
+        }
+    }
+
+    /// What the store has done since it was opened.
+    pub fn stats(&self) -> flashyard_logstore::Stats {
+        self.inner.engine.store.borrow().stats()
+    }
+
+    /// Runs one change after the others, to its end even if the caller goes away.
+    async fn change<T, F>(&self, change: F) -> Result<T, PoolError>
+    where
+        T: 'static,
+        F: AsyncFnOnce(Rc<Inner>) -> Result<T, PoolError> + 'static,
+    {
+        let inner = self.inner.clone();
+        let run = async move {
+            inner.changing.acquire(1).await;
+            let result = match inner.stuck.get() {
+                true => Err(PoolError::Stuck),
+                false => change(inner.clone()).await,
+            };
+            inner.changing.release(1);
+            result
+        };
+        run_on(&self.inner.rt, run).await
+    }
+}
+
+impl Inner {
+    async fn create(&self, wanted: &[NewVolume]) -> Result<Vec<SharedDevice>, PoolError> {
+        let chunks = self.check_new(wanted)?;
+        let mut made = Vec::new();
+        let mut requests = Vec::new();
+        // All of them are in one checkpoint: it begins when the first is waited for.
+        for (volume, chunks) in wanted.iter().zip(chunks) {
+            let label = Label::from(volume);
+            let bytes = label.encode();
+            let asked = self
+                .engine
+                .begin_change(|store, request| store.create_volume(request, chunks, bytes));
+            let (lineage, request) = asked.map_err(|why| failed("creating a volume", why))?;
+            requests.push(request);
+            let device = Volume::new(
+                &self.rt,
+                self.engine.clone(),
+                self.device.clone(),
+                lineage,
+                chunks,
+            );
+            made.push(Entry { label, device });
+        }
+        for request in requests {
+            let ended = self.engine.end_change(request).await;
+            ended.map_err(|why| failed("creating a volume", why))?;
+        }
+        let devices = made
+            .iter()
+            .map(|entry| entry.device.clone() as SharedDevice);
+        let devices = devices.collect();
+        let made = made.into_iter();
+        let named = made.map(|entry| (entry.label.name.clone(), entry));
+        self.volumes.borrow_mut().extend(named);
+        Ok(devices)
+    }
+
+    /// The sizes of new volumes in chunks, if all of them can be made.
+    fn check_new(&self, wanted: &[NewVolume]) -> Result<Vec<u64>, PoolError> {
+        let volumes = self.volumes.borrow();
+        let mut names: Vec<&str> = volumes.keys().map(String::as_str).collect();
+        let mut uuids: Vec<[u8; 16]> = volumes.values().map(|it| it.label.uuid).collect();
+        let mut chunks = Vec::new();
+        for volume in wanted {
+            check_name(&volume.name)?;
+            if names.contains(&volume.name.as_str()) {
+                return Err(PoolError::Exists(volume.name.clone()));
+            }
+            if volume.uuid == [0; 16] || uuids.contains(&volume.uuid) {
+                return Err(PoolError::UuidTaken);
+            }
+            chunks.push(chunks_of(volume.bytes)?);
+            names.push(&volume.name);
+            uuids.push(volume.uuid);
+        }
+        // Those that are being deleted still have a place.
+        if self.engine.store.borrow().volumes().count() + wanted.len() > MOST_VOLUMES {
+            return Err(PoolError::TooManyVolumes);
+        }
+        Ok(chunks)
+    }
+
+    /// The new size of a volume in blocks.
+    fn check_growth(&self, name: &str, bytes: u64) -> Result<u64, PoolError> {
+        let blocks = chunks_of(bytes)?;
+        let volumes = self.volumes.borrow();
+        let entry = volumes.get(name);
+        let entry = entry.ok_or_else(|| PoolError::NotFound(name.to_owned()))?;
+        let present = entry.device.info().blocks;
+        if blocks < present {
+            return Err(PoolError::Shrink {
+                name: name.to_owned(),
+                bytes: present * BLOCK as u64,
+            });
+        }
+        Ok(blocks)
+    }
+
+    fn label(&self, name: &str) -> Result<Label, PoolError> {
+        let volumes = self.volumes.borrow();
+        let entry = volumes.get(name);
+        let entry = entry.ok_or_else(|| PoolError::NotFound(name.to_owned()))?;
+        Ok(entry.label.clone())
+    }
+
+    /// Changes what is kept of a volume, and its size if one is given.
+    async fn relabel(
+        &self,
+        name: &str,
+        label: Label,
+        blocks: Option<u64>,
+    ) -> Result<(), PoolError> {
+        let device = self.volumes.borrow().get(name).map(|it| it.device.clone());
+        let device = device.ok_or_else(|| PoolError::NotFound(name.to_owned()))?;
+        let blocks = blocks.unwrap_or(device.info().blocks);
+        let (lineage, bytes) = (device.lineage(), label.encode());
+        let changed = self
+            .engine
+            .ask(|store, request| store.change_volume(request, lineage, blocks, bytes));
+        changed
+            .await
+            .map_err(|why| failed("changing a volume", why))?;
+        device.grown(blocks);
+        let mut volumes = self.volumes.borrow_mut();
+        volumes.remove(name);
+        volumes.insert(label.name.clone(), Entry { label, device });
+        Ok(())
+    }
+}
+
+/// The work of a pool ends with it and its last volume.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.volumes.borrow().values().all(Entry::is_alone) {
+            self.engine.halt();
+        }
+    }
+}
+
+impl Entry {
+    /// Whether the pool is the only one that has the volume.
+    fn is_alone(&self) -> bool {
+        Rc::strong_count(&self.device) == 1
+    }
+}
+
+/// Whole blocks of 4 KiB of a device.
+fn blocks_of(device: &dyn Device) -> u64 {
+    let info = device.info();
+    info.blocks / (BLOCK as u64 / u64::from(info.block_size))
+}
+
+fn chunks_of(bytes: u64) -> Result<u64, PoolError> {
+    let chunks = bytes.div_ceil(BLOCK as u64);
+    match bytes > 0 && chunks <= 1 << CHUNK_BITS {
+        true => Ok(chunks),
+        false => Err(PoolError::Size(bytes)),
+    }
+}
+
+/// A random number of 16 bytes.
+fn random(rt: &Rt) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&rt.random().to_le_bytes());
+    bytes[8..].copy_from_slice(&rt.random().to_le_bytes());
+    bytes
+}
+
+fn store_options(rt: &Rt, device: &dyn Device, bytes: u64, options: MappedOptions) -> Options {
+    let default = Options::default();
+    // 256 MiB of leaves for a TiB, and 64 MiB at least.
+    let leaves = (bytes >> 24) as usize;
+    Options {
+        records: options.records.unwrap_or(default.records),
+        leaves: leaves.max(default.leaves),
+        discard: device.info().deallocate,
+        seed: rt.random(),
+        ..default
+    }
+}
+
+/// The superblocks of the pool that the signposts name, as far as they can be read.
+async fn read_superblocks(
+    device: &dyn Device,
+    signpost: &Signpost,
+) -> Result<[Option<Vec<u8>>; COPIES], PoolError> {
+    let reading = device_error("reading the pool's superblocks");
+    let scale = BLOCK as u64 / u64::from(device.info().block_size);
+    let mut copies = [const { None }; COPIES];
+    for (copy, place) in copies.iter_mut().zip(signpost.superblocks) {
+        let buf = Buf::take(SUPERBLOCK).ok_or(IoError::Busy);
+        let buf = buf.map_err(&reading)?;
+        match device.read(Tag::default(), place * scale, buf).await {
+            Ok(Data::Buf(bytes)) if bytes[16..32] == signpost.uuid => *copy = Some(bytes.to_vec()),
+            Ok(_) | Err(IoError::Read | IoError::Integrity | IoError::OutOfRange) => {}
+            Err(error) => return Err(reading(error)),
+        }
+    }
+    Ok(copies)
+}
+
+async fn wait_until_open(engine: &Rc<Engine>) -> Result<(), PoolError> {
+    match engine.opened().await {
+        State::Failed(why) => {
+            engine.stop().await;
+            Err(PoolError::Mapped(why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A change of the pool that was not made.
+fn failed(action: &'static str, why: Asked) -> PoolError {
+    let error = match why {
+        Asked::Refused(Refused::TooManyVolumes) => return PoolError::TooManyVolumes,
+        Asked::Refused(Refused::ReadOnly) => IoError::WriteProtected,
+        Asked::Refused(_) => IoError::NotReady,
+        Asked::Ended(error) => error,
+    };
+    PoolError::Device { action, error }
+}
