@@ -93,6 +93,7 @@ const RULES: [Rule; 20] = [
             "controller",
             "engine",
             "tcp",
+            "vfio",
             "host",
             "testbed",
         ],

@@ -202,13 +202,15 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         }
         return;
     }
+    let aligned = (from.addr() | to.addr()).is_multiple_of(8);
+    let words = if aligned { len / 8 } else { 0 };
     // SAFETY: the caller's promise: every place is below `len`. Accesses are volatile, and every
-    // value is one of an integer; words need not be aligned.
+    // value is one of an integer. Words are at multiples of 8.
+    #[expect(clippy::cast_ptr_alignment, reason = "it was checked")]
     unsafe {
-        let words = len / 8;
         for word in 0..words {
-            let value = from.add(word * 8).cast::<[u8; 8]>().read_volatile();
-            to.add(word * 8).cast::<[u8; 8]>().write_volatile(value);
+            let value = from.cast::<u64>().add(word).read_volatile();
+            to.cast::<u64>().add(word).write_volatile(value);
         }
         for at in words * 8..len {
             to.add(at).write_volatile(from.add(at).read_volatile());

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::{Ready, ready};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::{Rc, Weak};
 
 use flashyard_controller::io::check;
@@ -25,12 +26,34 @@ type IoQueue = Queue<FunctionFront>;
 
 const TRANSFER_ERROR: Status = Status::DATA_TRANSFER_ERROR;
 
+/// Spreads command identifiers. A guest that chooses them badly slows its own queue, whose commands
+/// are few.
+#[derive(Default)]
+struct CidHasher(u64);
+
+impl Hasher for CidHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u16(u16::from(*byte));
+        }
+    }
+
+    #[inline]
+    fn write_u16(&mut self, cid: u16) {
+        self.0 = (self.0 ^ u64::from(cid)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 /// What of an I/O queue is its function's.
 pub(crate) struct FunctionFront {
     state: Rc<State>,
     qid: u16,
     /// Where the data of each command are, by its identifier.
-    in_flight: RefCell<HashMap<u16, Vec<Segment>>>,
+    in_flight: RefCell<HashMap<u16, Vec<Segment>, BuildHasherDefault<CidHasher>>>,
     /// Lists of commands that have ended.
     spare: RefCell<Vec<Vec<Segment>>>,
     /// The controller has been reset: nobody is answered, and no memory is touched.

@@ -32,5 +32,6 @@ mod pump;
 mod regions;
 mod serve;
 
+pub use flashyard_controller::HostId;
 pub use function::{Doorbells, FunctionSpec};
 pub use serve::{Function, FunctionReport, offer};

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use flashyard_nvme::SubmissionQueueEntry;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::function::State;
 use crate::memory::Unmapped;
@@ -90,12 +90,14 @@ fn fetch(state: &Rc<State>, qid: u16) -> Option<u32> {
         return None;
     }
     let address = state.queues.borrow_mut().fetch(qid)?;
-    let mut bytes = [0; SubmissionQueueEntry::LEN];
-    if let Err(Unmapped) = state.memory.borrow().read(address, &mut bytes) {
+    // As words: so it lies where words do.
+    let mut words = [0u64; SubmissionQueueEntry::LEN / 8];
+    let read = state.memory.borrow().read(address, words.as_mut_bytes());
+    if let Err(Unmapped) = read {
         state.fail();
         return None;
     }
-    let entry = SubmissionQueueEntry::read_from_bytes(&bytes).ok()?;
+    let entry = SubmissionQueueEntry::read_from_bytes(words.as_bytes()).ok()?;
     Some(controller.on_command(qid, &entry))
 }
 

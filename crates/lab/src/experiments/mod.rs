@@ -3,6 +3,7 @@
 mod columns;
 mod drive;
 mod figures;
+mod frontends;
 mod generalization;
 mod gimbal_dynamic;
 mod gimbal_fairness_clean;
@@ -34,7 +35,7 @@ mod validate;
 use crate::experiment::{Experiment, Refused};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 24] = [
+static ALL: [&dyn Experiment; 25] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -59,6 +60,7 @@ static ALL: [&dyn Experiment; 24] = [
     &isolation_vs_conventional::IsolationVsConventional,
     &isolation_active_units::IsolationActiveUnits,
     &isolation_space::IsolationSpace,
+    &frontends::Frontends,
 ];
 
 /// All experiments.
