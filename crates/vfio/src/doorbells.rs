@@ -116,6 +116,7 @@ impl MemoryDoorbells {
             (Ok(doorbells), Ok(event_indices)) => {
                 (shadow.doorbells, shadow.event_indices) = (doorbells, event_indices);
             }
+            // What was held back is sent when the core looks next.
             _ => self.shadow = None,
         }
     }
@@ -252,7 +253,7 @@ impl State {
         if !self.is_running() {
             return false;
         }
-        let mut found = false;
+        let mut found = self.release_interrupts(false);
         let end = self.queues.borrow().submission_end();
         for qid in 0..end {
             if self.look_at_tail(qid) || self.look_for_room(qid) {
@@ -287,6 +288,17 @@ impl State {
             completion.is_some_and(|completion| !completion.has_room())
         };
         (queue.has_entries() && full()).then(|| Doorbell::Head(queue.cqid()))
+    }
+
+    /// Whether the head of a completion queue lies in memory.
+    pub(crate) fn sees_heads(&self, cqid: u16) -> bool {
+        let doorbells = self.doorbells.borrow();
+        self.watch.borrow().is_some() && doorbells.load(Doorbell::Head(cqid)).is_some()
+    }
+
+    /// Takes the head of a completion queue, if it has moved.
+    pub(crate) fn look_at_head(&self, cqid: u16) {
+        self.take(Doorbell::Head(cqid));
     }
 
     /// Takes the head of a completion queue of which half is not read, as far as is known.
@@ -325,6 +337,10 @@ impl State {
 
     /// The core is about to sleep: the guest rings from now on.
     fn rest(&self, now: Time) -> Time {
+        // Asleep, nobody sees that the guest has read on.
+        if self.release_interrupts(true) {
+            return now;
+        }
         let mut doorbells = self.doorbells.borrow_mut();
         let until = match doorbells.page {
             Some(_) => now + LOOK,

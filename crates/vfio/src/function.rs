@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use flashyard_controller::HostId;
 use flashyard_controller::pcie::{
-    Change, CompletionQueue, ConfigSpace, Doorbell, Identity, Queues, Registers, config_space,
+    Change, CompletionQueue, ConfigSpace, Doorbell, Identity, InterruptCoalescing, Need, Queues,
+    Registers, config_space,
 };
 use flashyard_engine::Core;
 use flashyard_nvme::fabrics::Shutdown;
@@ -75,6 +76,8 @@ pub(crate) struct State {
     /// Submission queues to be looked at.
     pub(crate) rung: RefCell<Vec<u16>>,
     pub(crate) doorbells: RefCell<MemoryDoorbells>,
+    /// Completion queues whose guest is still reading, so that no interrupt was sent.
+    pub(crate) held: RefCell<Vec<u16>>,
     /// While there are doorbells in memory to be looked at.
     pub(crate) watch: RefCell<Option<Watch>>,
     /// Wakes the pump.
@@ -102,6 +105,7 @@ impl State {
             attempt: Cell::new(0),
             rung: RefCell::default(),
             doorbells: RefCell::new(doorbells),
+            held: RefCell::default(),
             watch: RefCell::default(),
             ring: Notify::new(),
             interrupt: Notify::new(),
@@ -152,6 +156,7 @@ impl State {
     pub(crate) fn drop_controller(&self, with_notice: bool) {
         self.queues.borrow_mut().reset();
         self.rung.borrow_mut().clear();
+        self.held.borrow_mut().clear();
         self.watch.take();
         self.doorbells.borrow_mut().reset();
         let controller = self.controller.take();
@@ -291,10 +296,74 @@ impl State {
         drop(memory);
         self.look_at_full(cqid);
         if let Some(vector) = vector {
-            self.interrupts.borrow_mut().posted(vector);
-            self.interrupt.notify_one();
+            self.announce(cqid, vector);
         }
         Ok(())
+    }
+
+    /// A completion was posted: the guest is interrupted, unless it is still reading those before
+    /// it and this function sees when it has.
+    fn announce(&self, cqid: u16, vector: u16) {
+        if self.held.borrow().contains(&cqid) {
+            return;
+        }
+        if self.sees_heads(cqid) && self.interrupts_at_once(vector) {
+            self.look_at_head(cqid);
+            if self.need(cqid) == Need::Later {
+                self.held.borrow_mut().push(cqid);
+                return;
+            }
+        }
+        self.interrupt_for(cqid, vector);
+    }
+
+    fn need(&self, cqid: u16) -> Need {
+        let queues = self.queues.borrow();
+        let queue = queues.completion(cqid);
+        queue.map_or(Need::Nothing, CompletionQueue::need)
+    }
+
+    fn interrupt_for(&self, cqid: u16, vector: u16) {
+        self.queues.borrow_mut().notify(cqid);
+        self.interrupts.borrow_mut().posted(vector);
+        self.interrupt.notify_one();
+    }
+
+    /// Whether interrupts of a vector do not wait for each other as the guest has set it.
+    fn interrupts_at_once(&self, vector: u16) -> bool {
+        let coalescing = self
+            .controller()
+            .and_then(|it| it.interrupt_coalescing(vector));
+        !coalescing.is_some_and(InterruptCoalescing::is_on)
+    }
+
+    /// Sends the interrupts that were held back for guests that have read on since; with `all` any
+    /// that was held back. Whether there was any to send.
+    pub(crate) fn release_interrupts(&self, all: bool) -> bool {
+        let mut released = false;
+        let mut at = 0;
+        loop {
+            let Some(cqid) = self.held.borrow().get(at).copied() else {
+                return released;
+            };
+            self.look_at_head(cqid);
+            let need = self.need(cqid);
+            if need == Need::Later && !all {
+                at += 1;
+                continue;
+            }
+            self.held.borrow_mut().swap_remove(at);
+            let queues = self.queues.borrow();
+            let vector = queues.completion(cqid).and_then(CompletionQueue::vector);
+            drop(queues);
+            match vector {
+                Some(vector) if need != Need::Nothing => {
+                    self.interrupt_for(cqid, vector);
+                    released = true;
+                }
+                _ => self.queues.borrow_mut().notify(cqid),
+            }
+        }
     }
 
     /// Sends the interrupts of completions that were posted in this turn.

@@ -28,7 +28,8 @@ pub use moderation::{InterruptCoalescing, Moderation};
 pub use msix::Msix;
 pub use prp::Segment;
 pub use queues::{
-    Bounds, CompletionQueue, Doorbell, InvalidDoorbell, NewQueue, Queues, Slot, SubmissionQueue,
+    Bounds, CompletionQueue, Doorbell, InvalidDoorbell, Need, NewQueue, Queues, Slot,
+    SubmissionQueue,
 };
 pub use registers::{AdminQueues, BadAccess, Change, Registers};
 

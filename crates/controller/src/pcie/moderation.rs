@@ -28,7 +28,8 @@ impl InterruptCoalescing {
         self.threshold as u32 | (self.time as u32) << 8
     }
 
-    fn is_on(self) -> bool {
+    /// Whether completions wait for others.
+    pub fn is_on(self) -> bool {
         self.time > 0 && self.threshold > 0
     }
 

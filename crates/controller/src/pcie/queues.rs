@@ -79,10 +79,23 @@ pub struct CompletionQueue {
     tail: u16,
     phase: bool,
     vector: Option<u16>,
+    /// The tail when the guest was interrupted last, or found to need no interrupt.
+    notified: u16,
     /// Submission queues that complete here.
     users: u16,
     /// Places that are kept for commands in flight.
     promised: u16,
+}
+
+/// Whether a guest needs an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// It has read everything.
+    Nothing,
+    /// It does not look any more.
+    Interrupt,
+    /// It is reading: ask again when it has moved its head, which has to be noticed.
+    Later,
 }
 
 /// The place of a completion.
@@ -196,6 +209,7 @@ impl CompletionQueue {
             tail: 0,
             phase: true,
             vector,
+            notified: 0,
             users: 0,
             promised: 0,
         }
@@ -224,6 +238,17 @@ impl CompletionQueue {
     /// Entries that the guest has not read.
     fn unread(&self) -> u16 {
         distance(self.head, self.tail, self.entries)
+    }
+
+    /// Whether the guest needs an interrupt to see the last completions. As long as it has not read
+    /// all of which it was notified, it is at it, or about to be, and will look for more.
+    pub fn need(&self) -> Need {
+        let new = distance(self.notified, self.tail, self.entries);
+        match self.unread() {
+            0 => Need::Nothing,
+            unread if unread <= new => Need::Interrupt,
+            _ => Need::Later,
+        }
     }
 
     /// Whether half of it is not read.
@@ -460,6 +485,13 @@ impl Queues {
             queue.promised += 1;
             true
         })
+    }
+
+    /// The guest is being interrupted for all there is in `cqid`, or has read it.
+    pub fn notify(&mut self, cqid: u16) {
+        if let Some(queue) = self.completion.get_mut(cqid) {
+            queue.notified = queue.tail;
+        }
     }
 
     /// The place of the next completion in `cqid`.

@@ -187,3 +187,31 @@ fn flush_compare_write_zeroes_and_deallocate_are_executed() {
         assert!(send(compare, &vec![0; BLOCK as usize]).await.is_success());
     });
 }
+
+/// Bursts of commands, whose guest sleeps until an interrupt comes: none is missed, though most are
+/// held back.
+#[test]
+fn a_guest_with_shadow_doorbells_is_interrupted_for_its_last_completion() {
+    run(|site| async move {
+        let (_function, path) = site.offer("a");
+        let options = GuestOptions {
+            shadow: true,
+            ..GuestOptions::default()
+        };
+        let mut guest = site.guest(&path, options).await;
+        for round in 0..300u16 {
+            let qid = 1 + round % 2;
+            let burst = 1 + round % 13;
+            for _ in 0..burst {
+                let cid = guest.take_place(qid).expect("room");
+                let entry = SubmissionQueueEntry::read(1, range(0, 1), NONE);
+                guest.put_io(qid, (entry, cid), (0, BLOCK)).expect("room");
+                guest.ring(qid).await.expect("rung");
+            }
+            for _ in 0..burst {
+                let done = guest.completion(qid).await.expect("an interrupt");
+                assert!(done.status().is_success());
+            }
+        }
+    });
+}

@@ -6,7 +6,7 @@ use flashyard_nvme::{Status, SubmissionQueueEntry as Entry};
 use flashyard_time::Rng;
 
 use crate::pcie::queues::{
-    Bounds, CompletionQueue, Doorbell, InvalidDoorbell, Queues, SubmissionQueue,
+    Bounds, CompletionQueue, Doorbell, InvalidDoorbell, Need, Queues, SubmissionQueue,
 };
 use crate::pcie::registers::AdminQueues;
 
@@ -264,4 +264,62 @@ fn no_completion_is_ever_written_over_one_that_was_not_read() {
             assert!(in_flight + unread < entries, "seed {seed}");
         }
     }
+}
+
+/// A guest that reads when it is interrupted, up to where it finds nothing more, and a function
+/// that holds interrupts back: whatever the order, all is read in the end.
+#[test]
+fn interrupts_are_held_back_while_the_guest_reads_and_nothing_is_left_unread() {
+    let (mut held_back, mut sent) = (0, 0);
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut queues = with_io(16);
+        // Where the guest reads, and whether it is at it; what it has not written yet.
+        let (mut head, mut reads, mut held) = (0u16, false, false);
+        let (mut tail, mut posted) = (0u16, 0);
+        let mut steps = 0;
+        while posted < 100 || head != tail {
+            steps += 1;
+            assert!(steps < 10_000, "seed {seed}: the guest is not interrupted");
+            let known = queues.completion(1).expect("is there").head();
+            let in_queue = (tail + 16 - known) % 16;
+            match rng.below(4) {
+                0 if posted < 100 && in_queue < 14 => {
+                    queues.post(1).expect("there is room");
+                    (tail, posted) = ((tail + 1) % 16, posted + 1);
+                    if !held {
+                        held = queues.completion(1).expect("is there").need() == Need::Later;
+                        held_back += u32::from(held);
+                    }
+                    if !held {
+                        queues.notify(1);
+                        (reads, sent) = (true, sent + 1);
+                    }
+                }
+                // It reads one, or finds none and writes its head.
+                1 if reads && head != tail => head = (head + 1) % 16,
+                1 if reads => {
+                    reads = false;
+                    queues
+                        .ring(Doorbell::Head(1), head.into())
+                        .expect("it was posted");
+                }
+                // It writes its head, and reads on later.
+                2 if reads => queues
+                    .ring(Doorbell::Head(1), head.into())
+                    .expect("it was posted"),
+                3 if held => match queues.completion(1).expect("is there").need() {
+                    Need::Later => {}
+                    need => {
+                        held = false;
+                        queues.notify(1);
+                        reads |= need == Need::Interrupt;
+                        sent += u32::from(need == Need::Interrupt);
+                    }
+                },
+                _ => {}
+            }
+        }
+    }
+    assert!(held_back > 1000 && sent > 1000, "{held_back} {sent}");
 }

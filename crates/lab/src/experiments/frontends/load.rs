@@ -37,7 +37,7 @@ enum Lane {
 /// What the lanes of a run belong to.
 enum Held {
     Association(Association),
-    Function(PolledFunction),
+    Function(Box<PolledFunction>),
     Nothing,
 }
 
@@ -132,7 +132,7 @@ async fn connect(
             let function =
                 started.map_err(|error| refused("the function", format!("{error:?}")))?;
             let queue = function.queues().swap_remove(0);
-            (Lane::Function(queue), Held::Function(function))
+            (Lane::Function(queue), Held::Function(Box::new(function)))
         }
         FrontEnd::None => {
             let device = NullDevice::new(BLOCK, BYTES);
