@@ -25,7 +25,7 @@ const RULES: [Rule; 20] = [
     rule("corpus", &["time"], &[]),
     rule(
         "block",
-        &["logstore", "runtime", "sched", "time"],
+        &["codec", "keys", "logstore", "runtime", "sched", "time"],
         &["corpus", "testbed"],
     ),
     rule(

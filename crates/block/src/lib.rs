@@ -1,5 +1,5 @@
 //! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`,
-//! `block`), the layer that injects faults before any of them, pools that cut a device into
+//! `block`), the layers before any of them (one injects faults, one encrypts), pools that cut a device into
 //! volumes, and the `superblock` for what devices keep of themselves.
 //!
 //! # Writing a device
@@ -17,11 +17,13 @@
 
 mod all;
 mod clean;
+pub mod crypt;
 mod device;
 mod durability;
 mod error;
 pub mod fault;
 mod file;
+mod foreign;
 pub mod gate;
 mod io;
 mod io_future;

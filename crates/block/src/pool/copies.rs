@@ -4,7 +4,7 @@
 use flashyard_runtime::{Buf, Data};
 
 use super::error::{PoolError, device_error};
-use super::foreign::{LOOKED_AT, recognise};
+use crate::foreign::{LOOKED_AT, recognise};
 use crate::superblock::{Content, Decoded, Found, Places, Raw, Unusable, WritablePlaces};
 use crate::{Device, DeviceExt, IoError, Tag};
 

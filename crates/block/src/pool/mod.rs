@@ -6,15 +6,13 @@
 //! durable before they are reported. A power cut leaves the state before or after the change.
 //!
 //! Map: `raw` and `mapped` are the kinds; `facts` is what users learn of pools and volumes; `names`
-//! and `foreign` say what a volume may be called and
-//! what a new pool must not destroy; `check` looks without changing.
+//! says what a volume may be called; `check` looks without changing.
 
 mod change;
 mod check;
 mod copies;
 mod error;
 mod facts;
-mod foreign;
 mod mapped;
 mod names;
 mod raw;

@@ -1,5 +1,6 @@
-//! Any bytes as the metadata of a pool. Used by the tests here and by the fuzz targets.
+//! Any bytes as the metadata of a pool, or the header of an encrypted device. Used by the tests here and by the fuzz targets.
 
+use flashyard_block::crypt;
 use flashyard_block::pool::{Pool, check};
 use flashyard_block::superblock::seal;
 use flashyard_block::{Device, DeviceExt, MemoryDevice, SharedDevice, Tag, Verdict};
@@ -13,6 +14,7 @@ const FRAME: usize = 20;
 
 /// Looks at and opens devices whose first copy has these bytes, and whose second copy has them with
 /// the right length and checksum. What is opened can be worked on.
+#[allow(dead_code, reason = "fuzz targets take one of these functions each")]
 pub(crate) fn pool(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(MIB as usize)];
     let world = World::new(Config::calm(1));
@@ -33,6 +35,37 @@ pub(crate) fn pool(bytes: &[u8]) {
                     assert_eq!(report.volumes, pool.list(), "{report}");
                     assert_ne!(report.verdict(), Verdict::Lost, "{report}");
                     use_it(&rt, &device, &pool).await;
+                }
+                Err(error) => assert_eq!(report.verdict(), Verdict::Lost, "{report} {error}"),
+            }
+        }
+    });
+}
+
+/// Looks at and finds headers of encrypted devices that have these bytes, and these bytes with the
+/// right length and checksum. What is found can be written again.
+#[allow(dead_code, reason = "fuzz targets take one of these functions each")]
+pub(crate) fn crypt(bytes: &[u8]) {
+    let bytes = &bytes[..bytes.len().min(4096)];
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    let (raw, sealed) = (bytes.to_vec(), sealed(bytes));
+    world.run(&machine, |_: Rt| async move {
+        for copies in [[&raw, &sealed], [&sealed, &sealed]] {
+            let device = memory();
+            for (place, copy) in (0..).zip(copies) {
+                write(&device, place * MIB / 2, copy).await;
+            }
+            let report = crypt::check(&device).await.expect("memory does not fail");
+            match crypt::find(&device).await {
+                Ok(header) => {
+                    assert_ne!(report.verdict(), Verdict::Lost, "{report}");
+                    let stored = crypt::store(&device, header.clone()).await;
+                    let stored = stored.expect("memory does not fail");
+                    assert_eq!(stored.secrets(), header.secrets());
+                    if header.generation() < u64::MAX {
+                        assert_eq!(crypt::find(&device).await, Ok(stored));
+                    }
                 }
                 Err(error) => assert_eq!(report.verdict(), Verdict::Lost, "{report} {error}"),
             }

@@ -1,10 +1,12 @@
 //! Signatures of foreign content on a device, which must not be overwritten by accident.
 
 /// Bytes from the start of a device that [`recognise`] wants to see.
-pub(super) const LOOKED_AT: usize = 128 * 1024;
+pub(crate) const LOOKED_AT: usize = 128 * 1024;
 
 /// Offset, bytes there, what it is.
-const SIGNATURES: [(usize, &[u8], &str); 13] = [
+const SIGNATURES: [(usize, &[u8], &str); 15] = [
+    (0, b"FLSHPOOL", "a pool"),
+    (0, b"FLSHCRPT", "the header of an encrypted device"),
     (0, b"LUKS\xba\xbe", "a LUKS volume"),
     (0, b"XFSB", "an XFS file system"),
     (0, b"\xfc\x4e\x2b\xa9", "a member of an md array"),
@@ -21,7 +23,7 @@ const SIGNATURES: [(usize, &[u8], &str); 13] = [
 ];
 
 /// Names what the first bytes of a device belong to, if it is known.
-pub(super) fn recognise(start: &[u8]) -> Option<&'static str> {
+pub(crate) fn recognise(start: &[u8]) -> Option<&'static str> {
     let matches = |offset: usize, bytes: &[u8]| {
         start
             .get(offset..)
