@@ -105,6 +105,8 @@ const RULES: [Rule; 20] = [
             "time",
             "nvme",
             "sched",
+            "codec",
+            "keys",
             "flash",
             "runtime",
             "block",

@@ -1,4 +1,4 @@
-//! `flashyard check`: verifies a pool, a file that holds an open-channel device with its
+//! `flashyard check`: verifies a pool, the header of an encrypted device, a file that holds an open-channel device with its
 //! partitions, or a zoned device with its own, where it lies, without changing it and without a
 //! running target.
 
@@ -11,11 +11,13 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use flashyard_block::{FileDevice, FileOptions, Verdict, pool};
+use flashyard_block::crypt::Header;
+use flashyard_block::{FileDevice, FileOptions, Verdict, crypt, pool};
 use flashyard_drives::open_channel;
 use flashyard_runtime::{Rt, uring};
 use flashyard_time::Duration;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::cli::CheckArgs;
 use crate::failure::{Failure, Found, System};
@@ -33,6 +35,7 @@ const IN_USE_PAUSE: Duration = Duration::from_ms(20);
 /// What was found, of what there was.
 enum Report {
     Pool(pool::Report),
+    Crypt(crypt::Report),
     OpenChannel(open_channel::Report),
 }
 
@@ -98,6 +101,11 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, CheckErro
             .map(Report::OpenChannel)
             .map_err(|error| CheckError::at(path, error));
     }
+    let report = crypt::check(&device).await;
+    let report = report.map_err(|error| CheckError::at(path, error))?;
+    if report.is_there {
+        return Ok(Report::Crypt(report));
+    }
     let report = pool::check(rt, Rc::new(device)).await;
     report
         .map(Report::Pool)
@@ -116,6 +124,7 @@ impl Report {
     fn verdict(&self) -> Verdict {
         match self {
             Self::Pool(report) => report.verdict(),
+            Self::Crypt(report) => report.verdict(),
             Self::OpenChannel(report) => report.verdict(),
         }
     }
@@ -136,6 +145,22 @@ impl Report {
                     "kind": report.kind.to_string(),
                     "copies": copies.collect::<Vec<_>>(),
                     "volumes": volumes.collect::<Vec<_>>(),
+                    "repairs": report.repairs,
+                    "problems": report.problems,
+                })
+            }
+            Self::Crypt(report) => {
+                let copies = report
+                    .copies
+                    .iter()
+                    .map(|copy| copy_json(copy.whole, copy.generation, &copy.state));
+                let header = report.header.as_ref();
+                json!({
+                    "sound": report.verdict() == Verdict::Sound,
+                    "verdict": report.verdict().name(),
+                    "copies": copies.collect::<Vec<_>>(),
+                    "uuid": header.map(|header| Uuid::from_bytes(header.uuid()).to_string()),
+                    "bytes": header.map(Header::bytes),
                     "repairs": report.repairs,
                     "problems": report.problems,
                 })
@@ -177,6 +202,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pool(report) => report.fmt(f),
+            Self::Crypt(report) => report.fmt(f),
             Self::OpenChannel(report) => report.fmt(f),
         }
     }

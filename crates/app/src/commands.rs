@@ -22,7 +22,7 @@ use crate::failure::{Failure, Invalid};
 use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
-    ContentName, DeviceSpec, Document, FlatDevice, FunctionSpec, PartitionSpec, PoolSpec,
+    ContentName, DeviceSpec, Document, FlatDevice, FunctionSpec, KeyText, PartitionSpec, PoolSpec,
     TargetSettings, TenantSpec, VolumeSpec, is_file,
 };
 use crate::state;
@@ -54,7 +54,21 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
                 faults: change.fault,
             },
         },
-        DeviceCommand::Delete { name } => Request::Delete(KindName::Device, name),
+        DeviceCommand::Delete {
+            name,
+            erase: true,
+            yes,
+        } => {
+            if !yes {
+                return Err(Invalid::Destroys(KindName::Device, name).into());
+            }
+            Request::EraseKey(name)
+        }
+        DeviceCommand::Delete { name, .. } => Request::Delete(KindName::Device, name),
+        DeviceCommand::Rekey { name, key } => Request::Rekey {
+            name,
+            key: from_here(key)?,
+        },
         DeviceCommand::Create {
             name,
             kind,
@@ -71,9 +85,12 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
             dilation,
             units,
             device,
+            key,
+            force,
             fault,
             policy,
         } => {
+            let key = key.map(from_here).transpose()?;
             let path = path.map(|path| absolute(&path)).transpose()?;
             let profile = match profile {
                 Some(profile) if is_file(&profile) => Some(absolute(&profile)?),
@@ -93,11 +110,16 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
                 dilation,
                 units,
                 device,
+                key,
                 faults: Some(fault).filter(|faults| !faults.is_empty()),
                 policy,
                 ..FlatDevice::new(name, kind)
             };
-            Request::CreateDevice(DeviceSpec::try_from(flat)?)
+            let spec = DeviceSpec::try_from(flat)?;
+            match force {
+                true => Request::CreateDeviceOver(spec),
+                false => Request::CreateDevice(spec),
+            }
         }
     };
     run(&args.reach, &request)
@@ -566,6 +588,12 @@ fn show<T: DeserializeOwned>(
 }
 
 /// Paths are meant from where the user stands, which is not where the target runs.
+/// Where a key is, with a path that means the same elsewhere.
+fn from_here(key: KeyText) -> Result<KeyText, Invalid> {
+    let here = std::env::current_dir().map_err(|error| Invalid::Path(".".to_owned(), error))?;
+    Ok(key.within(&here))
+}
+
 fn absolute(path: &str) -> Result<String, Invalid> {
     let absolute =
         std::path::absolute(path).map_err(|error| Invalid::Path(path.to_owned(), error))?;

@@ -21,8 +21,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    ClassName, DeviceSpec, Document, FaultSpec, FunctionSpec, PartitionSpec, PolicyName, PoolSpec,
-    RatesSpec, Size, SocketMode, Span, TargetSettings, TenantSpec, VolumeSpec,
+    ClassName, DeviceSpec, Document, FaultSpec, FunctionSpec, KeyText, PartitionSpec, PolicyName,
+    PoolSpec, RatesSpec, Size, SocketMode, Span, TargetSettings, TenantSpec, VolumeSpec,
 };
 
 use asker::Client;
@@ -60,6 +60,17 @@ pub enum Request {
     Show(KindName, String),
     /// A new device.
     CreateDevice(DeviceSpec),
+    /// A new device before another one, even if that holds something, which is lost.
+    CreateDeviceOver(DeviceSpec),
+    /// Another key or passphrase for an encrypted device.
+    Rekey {
+        /// Which.
+        name: String,
+        /// Where the new one is.
+        key: KeyText,
+    },
+    /// An encrypted device less, and its key forgotten.
+    EraseKey(String),
     /// A new pool.
     CreatePool {
         /// What it is to be.
@@ -231,9 +242,11 @@ impl Request {
             Self::List(kind) | Self::Show(kind, _) => kind.plural(),
             Self::CreateDevice(spec) if spec.partition().is_some() => KindName::Partition.plural(),
             Self::GrowPartition { .. } => KindName::Partition.plural(),
-            Self::CreateDevice(_) | Self::SetDevice { .. } | Self::SetFaults { .. } => {
-                KindName::Device.plural()
-            }
+            Self::CreateDevice(_)
+            | Self::CreateDeviceOver(_)
+            | Self::Rekey { .. }
+            | Self::SetDevice { .. }
+            | Self::SetFaults { .. } => KindName::Device.plural(),
             Self::CreatePool { .. } => KindName::Pool.plural(),
             Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()

@@ -41,6 +41,8 @@ const KEYS: [(&str, &[&str]); 14] = [
             "units",
             "partition",
             "device",
+            "key",
+            "uuid",
             "faults",
             "policy",
             "capability",

@@ -5,6 +5,7 @@
 mod address;
 mod check;
 mod conditions;
+mod crypt;
 mod device;
 mod document;
 mod drive;
@@ -27,6 +28,7 @@ mod target;
 
 pub use address::Address;
 pub use conditions::{Conditions, MeasuredMedium, MeasuredPlace};
+pub use crypt::{CryptSpec, KeyText};
 pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 pub use document::{Document, Keys, Section, differences, merge, name_of};
 pub use drive::{ConditionName, StoreName, is_file};

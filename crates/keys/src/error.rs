@@ -31,7 +31,7 @@ impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WrongSecret => {
-                f.write_str("the key or passphrase is wrong: give that which it was encrypted with")
+                f.write_str("the key or passphrase is wrong: give the one that opens it")
             }
             Self::Absent => f.write_str("there is no encrypted key"),
             Self::Damaged(what) => write!(f, "the encrypted key is damaged: {what}"),

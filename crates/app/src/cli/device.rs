@@ -4,7 +4,9 @@ use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::whole;
-use crate::spec::{Address, ConditionName, DeviceKind, FaultSpec, PolicyName, Size, StoreName};
+use crate::spec::{
+    Address, ConditionName, DeviceKind, FaultSpec, KeyText, PolicyName, Size, StoreName,
+};
 
 /// `flashyard device`.
 #[derive(Args, Debug)]
@@ -43,7 +45,9 @@ pub enum DeviceCommand {
         flashyard device create oc0 --kind open-channel --size 4GiB --store file --path /srv/oc0.img\n  \
         flashyard device create zns0 --kind zoned --path /dev/nvme1n1 --units 8\n  \
         flashyard device create far0 --kind nvme-tcp --address 127.0.0.1:4420 --subnqn nqn.2026-11.dev.flashyard:db\n  \
-        flashyard device create bad0 --kind fault --device ram0 --fault poison,rate=0.1% --fault latency,latency=5ms"
+        flashyard device create bad0 --kind fault --device ram0 --fault poison,rate=0.1% --fault latency,latency=5ms\n  \
+        flashyard device create safe0 --kind crypt --device disk0 --key file:/etc/flashyard/safe0.key\n  \
+        flashyard device create safe1 --kind crypt --device disk1 --key passphrase-file:/etc/flashyard/safe1"
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -90,9 +94,16 @@ pub enum DeviceCommand {
         /// zones each]
         #[arg(long, help_heading = "Zoned device", value_name = "N", value_parser = whole::<u32>("device", "units"))]
         units: Option<u32>,
-        /// Device to inject faults before
-        #[arg(long, help_heading = "Faults on purpose", value_name = "NAME")]
+        /// Device to encrypt, or to inject faults before
+        #[arg(long, help_heading = "Layers", value_name = "NAME")]
         device: Option<String>,
+        /// Where the key is: file:PATH, command:PROGRAM ARGUMENT... or credential:NAME (of systemd), which give 32 bytes
+        /// of chance or more; the same after `passphrase-` for a passphrase, such as passphrase-file:PATH
+        #[arg(long, help_heading = "Encryption", value_name = "PLACE")]
+        key: Option<KeyText>,
+        /// Encrypt a device that holds something: that is lost
+        #[arg(long, help_heading = "Encryption")]
+        force: bool,
         /// Fault to inject, such as poison,rate=0.1%,on=read,from=1GiB,to=2GiB; can be given again
         #[arg(
             long,
@@ -133,12 +144,34 @@ pub enum DeviceCommand {
         #[command(flatten)]
         change: DeviceSetArgs,
     },
+    /// Change the key or passphrase of an encrypted device, while it is used
+    #[command(
+        after_help = "Examples:\n  flashyard device rekey safe0 --key file:/etc/flashyard/new.key\n  \
+        flashyard device rekey safe0 --key credential:safe0\n\n\
+        The key that data are encrypted with stays, and is encrypted anew: no data are rewritten. Whoever has the former\n\
+        key or passphrase and a copy of the first mebibyte of the device from before can still read it."
+    )]
+    Rekey {
+        /// Its name
+        name: String,
+        /// Where the new key or passphrase is, as for `device create`
+        #[arg(long, help_heading = "Encryption", value_name = "PLACE")]
+        key: KeyText,
+    },
     /// Delete a device that nothing uses; what it stores stays on it. A partition is deleted with
     /// `partition delete`
-    #[command(after_help = "Example:\n  flashyard device delete ssd0")]
+    #[command(
+        after_help = "Examples:\n  flashyard device delete ssd0\n  flashyard device delete safe0 --erase --yes"
+    )]
     Delete {
         /// Its name
         name: String,
+        /// Forget the key of an encrypted device: nobody can ever read what is on it
+        #[arg(long, help_heading = "Encryption")]
+        erase: bool,
+        /// Do not ask: with --erase all data on it are lost
+        #[arg(long, help_heading = "Encryption", requires = "erase")]
+        yes: bool,
     },
 }
 

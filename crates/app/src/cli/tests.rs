@@ -95,6 +95,7 @@ const NAMED: [(&str, &[&str]); 27] = [
             "volume move",
             "apply",
             "pool create",
+            "device create",
         ],
     ),
     ("--group", &["function set"]),
@@ -123,6 +124,7 @@ const NAMED: [(&str, &[&str]); 27] = [
             "volume move",
             "partition delete",
             "function delete",
+            "device delete",
         ],
     ),
 ];

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::devices::Over;
 use super::fault::{Refused, Rest};
 use super::plan::{Plan, Present, Step, plan};
 use super::promises;
@@ -217,7 +218,7 @@ impl Work<'_> {
     pub(super) fn carry_out(&mut self, step: Step, checked: Checked) -> Result<(), Fault> {
         match step {
             Step::Target(settings) => self.put_target_of_file(settings),
-            Step::CreateDevice(spec) => self.create_device(spec, checked).map(drop),
+            Step::CreateDevice(spec) => self.create_device(spec, checked, Over::Nothing).map(drop),
             Step::SetDevice(spec) => self.change_device(spec, checked),
             Step::CreatePool(spec) => self.create_pool(spec, false).map(drop),
             Step::PutTenants(specs) => self.put_tenants(specs, checked),

@@ -10,12 +10,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flashyard_block::crypt::CryptError;
 use flashyard_block::pool::{Kind, PoolError};
 use flashyard_block::{IoError, OpenError};
 use flashyard_drives::open_channel::PartitionError;
 use flashyard_engine::ConfigError;
 use flashyard_flash::{ProfileError, UNIT_BYTES};
 use flashyard_host::ConnectError;
+use flashyard_keys::SourceError;
 use flashyard_nvme::Nqn;
 use flashyard_nvme::nqn::InvalidNqn;
 use flashyard_time::Duration;
@@ -82,6 +84,12 @@ pub enum Invalid {
     Socket(SocketError),
     /// A function without a path for its socket, of a target without a folder.
     NoSocketFolder(String),
+    /// What cannot be encrypted, or a wrong key: the encrypted device.
+    Crypt(String, CryptError),
+    /// The secret of an encrypted device cannot be had.
+    Key(String, SourceError),
+    /// A device that is not encrypted.
+    NotEncrypted(String),
 }
 
 /// Why an emulated drive cannot be.
@@ -264,6 +272,8 @@ pub enum Refused {
     Spent(String),
     /// A partition that is to be deleted as a device, which keeps what it stores.
     IsPartition(String),
+    /// What an encrypted device would overwrite: that, the device below, and what is there.
+    CryptOver(String, String, &'static str),
     /// A device that holds a pool, and what a new one was to be called.
     HoldsPool(String, String),
     /// A store that is not replaced.
@@ -317,6 +327,10 @@ pub enum Unavailable {
     NotAnswered(String),
     /// The device of a volume that is moved does not answer; its tenant.
     NotMoved(String, String),
+    /// An encrypted device whose header cannot be used; which, where that has to be said.
+    Crypt(Option<String>, CryptError),
+    /// The device below an encrypted one holds another one: both of them.
+    OtherCrypt(String, String),
     /// An address that cannot be listened at.
     Listen(SocketAddr, std::io::Error),
     /// The name of a host that cannot be looked up.
@@ -362,6 +376,8 @@ pub struct RemoteFault {
 /// What failed in the program or under it.
 #[derive(Debug)]
 pub enum Internal {
+    /// The library that encrypts.
+    Crypt(CryptError),
     /// The state store.
     State(StateError),
     /// Engine and inventory are not of one mind.
@@ -444,6 +460,14 @@ impl fmt::Display for Invalid {
             Self::NoSocketFolder(function) => write!(
                 f,
                 "function `{function}` needs a path for its socket, for this target has no state directory: give `socket`"
+            ),
+            Self::Crypt(_, CryptError::Key(error)) => error.fmt(f),
+            Self::Crypt(device, error) => write!(f, "device `{device}`: {error}"),
+            Self::Key(device, error) => write!(f, "the key of device `{device}`: {error}"),
+            Self::NotEncrypted(device) => write!(
+                f,
+                "device `{device}` is not encrypted: only devices of kind `{}` have a key",
+                DeviceKind::Crypt.name()
             ),
         }
     }
@@ -574,6 +598,13 @@ impl fmt::Display for Unavailable {
                 f,
                 "function `{function}` cannot be offered: {error}; is the target's limit of open files too low?"
             ),
+            Self::Crypt(Some(device), error) => write!(f, "device `{device}`: {error}"),
+            Self::Crypt(None, error) => error.fmt(f),
+            Self::OtherCrypt(device, below) => write!(
+                f,
+                "device `{below}` holds another encrypted device than `{device}`: put the right one back, or delete `{device}` and \
+                 create it anew with the key of that one"
+            ),
             Self::Unknown(address, error) => write!(
                 f,
                 "cannot look up {address}: {error}; correct the name, or give the address itself"
@@ -596,6 +627,7 @@ impl fmt::Display for Unavailable {
 impl fmt::Display for Internal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Crypt(error) => error.fmt(f),
             Self::State(error) => error.fmt(f),
             Self::Engine(error) => error.fmt(f),
             Self::HostNqn(error) | Self::Subnqn(error) => error.fmt(f),

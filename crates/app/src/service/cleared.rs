@@ -158,7 +158,7 @@ impl Work<'_> {
         let device = self.graph.device(id);
         device.is_some_and(|device| match device.spec.kind() {
             DeviceKind::File | DeviceKind::Block => true,
-            DeviceKind::Fault => {
+            DeviceKind::Fault | DeviceKind::Crypt => {
                 let below = self.graph.below(id);
                 below.is_some_and(|below| self.can_be_resized_by_others(below))
             }

@@ -23,8 +23,8 @@ use crate::cores::Cores;
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{
-    ChannelsSpec, DeviceSpec, FlashSpec, Medium, PoolSpec, RemoteSpec, Size, SpecError, Store,
-    VolumeKind,
+    ChannelsSpec, DeviceSpec, FlashSpec, Medium, NamespaceUuid, PoolSpec, RemoteSpec, Size,
+    SpecError, Store, VolumeKind,
 };
 use crate::state::{Kind, PoolRecord};
 
@@ -69,6 +69,7 @@ impl Work<'_> {
         &mut self,
         mut spec: DeviceSpec,
         checked: Checked,
+        over: Over,
     ) -> Result<View, Fault> {
         spec.check()?;
         spec.check_new()?;
@@ -82,16 +83,24 @@ impl Work<'_> {
             let other = self.graph.name(other).to_owned();
             return Err(InUse::Path(path.clone(), other).into());
         }
-        let below = match spec.fault_layer() {
-            Some(layer) => Some(self.check_new_layer(&spec, layer)?),
-            None => None,
+        let below = match &spec.medium {
+            Medium::Fault(layer) => Some(self.check_new_layer(&spec, layer)?),
+            Medium::Crypt(layer) => Some(self.check_below(&spec, &layer.device)?),
+            _ => None,
         };
         calibrate::tell_if_needed(&mut spec, checked)?;
         let id = self.reserve();
         if spec.partition().is_some() {
             return self.create_partition(id, spec);
         }
-        let home = self.open_device(id, &spec, Found::MayBeMade)?;
+        let home = match spec.crypt().cloned() {
+            Some(layer) => {
+                let (home, uuid) = self.create_crypt(id, &name, &layer, over)?;
+                spec.change_crypt(|layer| layer.uuid = Some(NamespaceUuid(uuid)));
+                home
+            }
+            None => self.open_device(id, &spec, Found::MayBeMade)?,
+        };
         // What is on a layer is what is on its device.
         spec.disposable =
             self.is_blank_at(home, id) || below.is_some_and(|below| self.is_disposable(below));
@@ -220,6 +229,9 @@ impl Work<'_> {
         if let Some(layer) = spec.fault_layer() {
             return self.open_layer(id, spec, layer);
         }
+        if let Some(layer) = spec.crypt() {
+            return self.open_crypt(id, &spec.name, layer);
+        }
         let core = (0..self.cores.count())
             .min_by_key(|core| self.graph.load(*core))
             .expect("there is at least one core");
@@ -318,7 +330,7 @@ pub(super) async fn close_pool(node: Option<Node>) {
 }
 
 /// Closes a device that nothing stands on.
-fn close_device(cores: &Cores, id: NodeId, core: usize) {
+pub(super) fn close_device(cores: &Cores, id: NodeId, core: usize) {
     cores.call(core, move |state| async move {
         match state.nodes.remove(id) {
             Some(Node::Channels(device)) => device.close().await,
@@ -355,7 +367,7 @@ impl Stack {
         let device_spec = self.graph.device(device).map(|device| &device.spec);
         device_spec.is_some_and(|spec| match &spec.medium {
             Medium::Memory { .. } | Medium::Null { .. } => true,
-            Medium::Partition(_) | Medium::Fault(_) => {
+            Medium::Partition(_) | Medium::Fault(_) | Medium::Crypt(_) => {
                 let parent = self.graph.below(device);
                 parent.is_some_and(|parent| self.forgets(parent))
             }
@@ -369,6 +381,15 @@ impl Stack {
             | Medium::NvmeTcp(_) => false,
         })
     }
+}
+
+/// Whether what is on a device below may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// What is known stays.
+    Nothing,
+    /// All of it may go.
+    Anything,
 }
 
 /// Whether a file has to be there.
@@ -448,7 +469,8 @@ async fn open_on(
             | Medium::Flash(_)
             | Medium::NvmeTcp(_)
             | Medium::Partition(_)
-            | Medium::Fault(_),
+            | Medium::Fault(_)
+            | Medium::Crypt(_),
             _,
         ) => unreachable!("its model was made; what stands on another device is opened with that"),
     };

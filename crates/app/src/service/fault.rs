@@ -4,6 +4,7 @@
 use std::fmt;
 
 use flashyard_block::OpenError;
+use flashyard_block::crypt::CryptError;
 use flashyard_block::pool::PoolError;
 use flashyard_drives::open_channel::{LayoutError, PartitionError};
 use flashyard_engine::ConfigError;
@@ -230,6 +231,12 @@ impl From<PoolError> for Fault {
             | PoolError::Mapped(_)
             | PoolError::Stuck => Self::Unavailable(Unavailable::Pool(error)),
         }
+    }
+}
+
+impl From<CryptError> for Fault {
+    fn from(error: CryptError) -> Self {
+        Self::Unavailable(Unavailable::Crypt(None, error))
     }
 }
 

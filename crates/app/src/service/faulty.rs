@@ -25,20 +25,28 @@ impl Work<'_> {
         spec: &DeviceSpec,
         layer: &FaultLayerSpec,
     ) -> Result<NodeId, Fault> {
-        let (below, device) = self.device(&layer.device)?;
-        if let Some(user) = self.user_text(below) {
-            return Err(InUse::Taken(layer.device.clone(), user).into());
-        }
+        let (_, device) = self.device(&layer.device)?;
         if device.spec.fault_layer().is_some() {
             return Err(Invalid::FaultOnFault(layer.device.clone()).into());
+        }
+        let below = self.check_below(spec, &layer.device)?;
+        self.check_reach(layer)?;
+        Ok(below)
+    }
+
+    /// Refuses a layer before a device that is not there, that has another user, or has other
+    /// blocks; gives that device.
+    pub(super) fn check_below(&self, spec: &DeviceSpec, name: &str) -> Result<NodeId, Fault> {
+        let (below, device) = self.device(name)?;
+        if let Some(user) = self.user_text(below) {
+            return Err(InUse::Taken(name.to_owned(), user).into());
         }
         self.home_of(below)?;
         self.check_blocks(below)?;
         let real = device.spec.block_size;
         if real != spec.block_size {
-            return Err(Invalid::BlocksBelow(layer.device.clone(), real).into());
+            return Err(Invalid::BlocksBelow(name.to_owned(), real).into());
         }
-        self.check_reach(layer)?;
         Ok(below)
     }
 

@@ -8,6 +8,7 @@ mod calibrate;
 mod cause;
 mod cleared;
 mod counted;
+mod crypted;
 mod devices;
 mod export;
 mod fault;
@@ -57,6 +58,7 @@ use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
+use devices::Over;
 pub use fault::Fault;
 use fault::{InUse, NotFound, Unavailable};
 pub use policies::PolicyPlan;
@@ -335,7 +337,12 @@ impl Work<'_> {
     fn change(&mut self, request: Request) -> Result<View, Fault> {
         match request {
             Request::SetTarget(change) => self.set_target(change),
-            Request::CreateDevice(spec) => self.create_device(spec, Checked::Now),
+            Request::CreateDevice(spec) => self.create_device(spec, Checked::Now, Over::Nothing),
+            Request::CreateDeviceOver(spec) => {
+                self.create_device(spec, Checked::Now, Over::Anything)
+            }
+            Request::Rekey { name, key } => self.rekey(&name, key),
+            Request::EraseKey(name) => self.erase_key(&name),
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::ImportPool {
                 spec, list: true, ..

@@ -223,7 +223,7 @@ impl Work<'_> {
             Medium::OpenChannel(_) | Medium::Zoned { .. } => {
                 Err(Invalid::OnlyForPartitions(name()).into())
             }
-            Medium::Partition(_) | Medium::Fault(_) if self.is_spent(id) => {
+            Medium::Partition(_) | Medium::Fault(_) | Medium::Crypt(_) if self.is_spent(id) => {
                 Err(Refused::Spent(name()).into())
             }
             _ => Ok(()),
@@ -236,7 +236,7 @@ impl Work<'_> {
         let Some(spec) = self.graph.device(id).map(|device| &device.spec) else {
             return false;
         };
-        if spec.fault_layer().is_some() {
+        if spec.layer_on().is_some() {
             let below = self.graph.below(id);
             return below.is_some_and(|below| self.is_spent(below));
         }

@@ -16,8 +16,8 @@ use super::fault::{InUse, Invalid, NotFound, Refused};
 use super::names::TenantNames;
 use crate::control::{KeyChange, KindName, ObjectChange, Risk, Verb, VolumeChange};
 use crate::spec::{
-    Config, DeviceKind, DeviceSpec, Document, FunctionSpec, Keys, PoolSpec, Section, Size,
-    SpecError, TargetSettings, TenantSpec, VolumeKind, VolumeSpec, differences, merge, name_of,
+    Config, DeviceSpec, Document, FunctionSpec, Keys, PoolSpec, Section, Size, SpecError,
+    TargetSettings, TenantSpec, VolumeKind, VolumeSpec, differences, merge, name_of,
 };
 use crate::state::{Applied, Before, VolumeRecord};
 use crate::units;
@@ -506,13 +506,31 @@ impl Present<'_> {
     }
 }
 
-/// The tables of a kind in the order in which what they name is made: a layer that injects faults
-/// after the device that it stands before, wherever it stands in the file.
+/// The tables of a kind in the order in which what they name is made: a layer after the device that
+/// it stands before, wherever it stands in the file.
 fn in_order(tables: &[Keys]) -> Vec<&Keys> {
-    let mut tables: Vec<&Keys> = tables.iter().collect();
-    let is_layer = |keys: &Keys| keys.get("kind") == Some(&DeviceKind::Fault.name().into());
-    tables.sort_by_key(|keys| is_layer(keys));
-    tables
+    let below: BTreeMap<&str, &str> = tables
+        .iter()
+        .filter_map(|keys| Some((name_of(keys), keys.get("device")?.as_str()?)))
+        .collect();
+    let depth = |keys: &Keys| {
+        let mut name = name_of(keys);
+        // As many as there are tables, where layers go in a circle.
+        let steps = (0..tables.len()).take_while(|_| match below.get(name) {
+            Some(next) => {
+                name = next;
+                true
+            }
+            None => false,
+        });
+        steps.count()
+    };
+    let mut ordered: Vec<&Keys> = tables.iter().collect();
+    // Volumes name devices, too, and keep their order.
+    if tables.iter().any(|keys| keys.contains_key("kind")) {
+        ordered.sort_by_cached_key(|keys| depth(keys));
+    }
+    ordered
 }
 
 /// Whether all that is named is in the file or there already.

@@ -10,7 +10,7 @@ impl Stack {
     pub(super) fn wants_of(&self, request: &Request) -> Wants {
         match request {
             Request::SetTarget(_) => Wants::change(Object::Target),
-            Request::CreateDevice(spec) => wants_of_device(spec),
+            Request::CreateDevice(spec) | Request::CreateDeviceOver(spec) => wants_of_device(spec),
             Request::CreatePool { spec, .. } => wants_of_pool(spec),
             Request::ImportPool { spec, tenant, .. } => {
                 let names = tenant.iter().map(|name| Object::TenantName(name.clone()));
@@ -58,7 +58,9 @@ impl Stack {
                 .and_all(tenant(new))
                 .and(Object::TenantName(name.clone()), Mode::Changed),
             Request::Delete(KindName::Device | KindName::Partition, name)
-            | Request::GrowPartition { name, .. } => match self.device(name) {
+            | Request::GrowPartition { name, .. }
+            | Request::Rekey { name, .. }
+            | Request::EraseKey(name) => match self.device(name) {
                 Ok((_, device)) => wants_of_device(&device.spec),
                 Err(_) => Wants::change(Object::Device(name.clone())),
             },

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::address::Address;
 use super::conditions::Conditions;
+use super::crypt::CryptSpec;
 use super::drive::{ConditionName, StoreName, is_file};
 use super::error::{DILATION_MOST, DeviceError, PartitionError, SIZE_LEAST, SpecError, check_name};
 use super::fault::{FaultLayerSpec, FaultSpec};
@@ -83,6 +84,8 @@ pub enum Medium {
     NvmeTcp(RemoteSpec),
     /// Another device, with faults.
     Fault(FaultLayerSpec),
+    /// Another device, encrypted.
+    Crypt(CryptSpec),
 }
 
 /// An emulated drive. What is not given is as [`DriveSpec`] has it.
@@ -182,6 +185,7 @@ impl DeviceSpec {
             Medium::Partition(_) => DeviceKind::Partition,
             Medium::NvmeTcp(_) => DeviceKind::NvmeTcp,
             Medium::Fault(_) => DeviceKind::Fault,
+            Medium::Crypt(_) => DeviceKind::Crypt,
         }
     }
 
@@ -196,7 +200,8 @@ impl DeviceSpec {
             | Medium::Zoned { .. }
             | Medium::Partition(_)
             | Medium::NvmeTcp(_)
-            | Medium::Fault(_) => None,
+            | Medium::Fault(_)
+            | Medium::Crypt(_) => None,
         }
     }
 
@@ -239,6 +244,30 @@ impl DeviceSpec {
         }
     }
 
+    /// The layer that a `crypt` device is.
+    pub fn crypt(&self) -> Option<&CryptSpec> {
+        match &self.medium {
+            Medium::Crypt(layer) => Some(layer),
+            _ => None,
+        }
+    }
+
+    /// Changes what is said of a layer that encrypts; does nothing to a device of another kind.
+    pub fn change_crypt(&mut self, change: impl FnOnce(&mut CryptSpec)) {
+        if let Medium::Crypt(layer) = &mut self.medium {
+            change(layer);
+        }
+    }
+
+    /// The device that it is a layer before.
+    pub fn layer_on(&self) -> Option<&str> {
+        match &self.medium {
+            Medium::Fault(layer) => Some(&layer.device),
+            Medium::Crypt(layer) => Some(&layer.device),
+            _ => None,
+        }
+    }
+
     /// The faults that it is to inject.
     pub fn faults(&self) -> &[FaultSpec] {
         self.fault_layer().map_or(&[], |layer| &layer.faults)
@@ -255,8 +284,7 @@ impl DeviceSpec {
     pub fn stands_on(&self) -> Option<&str> {
         match &self.medium {
             Medium::Partition(cut) => Some(&cut.device),
-            Medium::Fault(layer) => Some(&layer.device),
-            _ => None,
+            _ => self.layer_on(),
         }
     }
 

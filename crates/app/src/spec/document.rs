@@ -10,6 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::crypt::KeyText;
 use super::{Config, SpecError, is_file};
 
 /// The keys of one table, with the tables in it.
@@ -210,6 +211,11 @@ fn written(table: &Keys) -> Value {
 
 /// Paths are meant from where the file is, which is not where the target runs.
 fn make_absolute(keys: &mut Keys, folder: &Path) {
+    if let Some(Value::String(text)) = keys.get_mut("key")
+        && let Ok(key) = text.parse::<KeyText>()
+    {
+        *text = key.within(folder).to_string();
+    }
     for (key, is_path) in [
         ("path", None),
         ("socket", None),

@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::address::Address;
 use super::conditions::Conditions;
+use super::crypt::{CryptSpec, KeyText};
 use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
 use super::drive::{ConditionName, StoreName};
 use super::error::{DeviceError, SpecError};
 use super::fault::{FaultLayerSpec, FaultSpec};
+use super::identity::NamespaceUuid;
 use super::kind::{DeviceKind, LoadPoint, PolicyName};
 use super::partition::PartitionSpec;
 use super::rates::RatesSpec;
@@ -45,9 +47,16 @@ pub struct FlatDevice {
     /// Namespace of the other target, for `nvme-tcp`; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
-    /// The device that a `fault` device stands before.
+    /// The device that a `fault` or `crypt` device stands before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// Where the key or passphrase of a `crypt` device is; `device rekey` changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyText>,
+    /// Which encrypted device a `crypt` device is: another one in its place is refused; noted when
+    /// it is created if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<NamespaceUuid>,
     /// The faults that a `fault` device injects, as a list of tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<Vec<FaultSpec>>,
@@ -111,6 +120,8 @@ impl FlatDevice {
             subnqn: None,
             nsid: None,
             device: None,
+            key: None,
+            uuid: None,
             faults: None,
             profile: None,
             condition: None,
@@ -180,6 +191,11 @@ impl FlatDevice {
                 seed: self.seed.take(),
                 faults: self.faults.take().unwrap_or_default(),
             }),
+            DeviceKind::Crypt => Medium::Crypt(CryptSpec {
+                device: self.device.take().ok_or_else(needs("device"))?,
+                key: self.key.take().ok_or_else(needs("key"))?,
+                uuid: self.uuid.take(),
+            }),
         })
     }
 
@@ -211,6 +227,8 @@ impl FlatDevice {
             ("subnqn", self.subnqn.is_some()),
             ("nsid", self.nsid.is_some()),
             ("device", self.device.is_some()),
+            ("key", self.key.is_some()),
+            ("uuid", self.uuid.is_some()),
             ("faults", self.faults.is_some()),
         ];
         given
@@ -291,6 +309,10 @@ impl FlatDevice {
             Medium::Fault(layer) => {
                 (self.device, self.seed) = (Some(layer.device), layer.seed);
                 self.faults = Some(layer.faults).filter(|faults| !faults.is_empty());
+            }
+            Medium::Crypt(layer) => {
+                (self.device, self.key) = (Some(layer.device), Some(layer.key));
+                self.uuid = layer.uuid;
             }
         }
     }

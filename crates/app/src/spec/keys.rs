@@ -32,6 +32,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         ("pool" | "volume", "kind") => names::<VolumeKind>(),
         (_, "kind") => names::<DeviceKind>(),
         ("device", "device") => text("ssd0"),
+        (_, "key") => "`file:PATH`, `command:PROGRAM ...` or `credential:NAME`, after `passphrase-` for what a person chose".into(),
         (_, "faults") => {
             "a list of tables, such as [{ kind = \"poison\", rate = \"0.1%\" }]".into()
         }

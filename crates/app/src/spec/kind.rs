@@ -44,6 +44,8 @@ pub enum DeviceKind {
     NvmeTcp,
     /// A layer that injects faults before another device, for tests.
     Fault,
+    /// A layer that encrypts another device.
+    Crypt,
 }
 
 impl DeviceKind {
@@ -60,6 +62,7 @@ impl DeviceKind {
             Self::Partition => "partition",
             Self::NvmeTcp => "nvme-tcp",
             Self::Fault => "fault",
+            Self::Crypt => "crypt",
         }
     }
 }

@@ -136,7 +136,7 @@ const TABLES: [Table; 10] = [
 ];
 
 /// The least that a device of every kind is made of, and one value for every key of some kinds.
-const SAMPLES: [(&str, &str); 15] = [
+const SAMPLES: [(&str, &str); 17] = [
     ("size", "\"8GiB\""),
     ("path", "\"/x\""),
     ("address", "\"127.0.0.1:1\""),
@@ -152,6 +152,8 @@ const SAMPLES: [(&str, &str); 15] = [
     ("block_size", "4096"),
     ("device", "\"x0\""),
     ("faults", "[]"),
+    ("key", "\"file:/x\""),
+    ("uuid", "\"2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\""),
 ];
 
 impl Table {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::places::Start;
 use super::{CryptError, Header};
-use crate::superblock::{self, COPY_NAMES, CopyReport, Repair};
+use crate::superblock::{self, COPY_NAMES, CopyReport, Decoded, Repair};
 use crate::{Device, Verdict};
 
 /// What [`check`] found.
@@ -12,6 +12,8 @@ use crate::{Device, Verdict};
 pub struct Report {
     /// The two copies of the header.
     pub copies: [CopyReport; 2],
+    /// Whether there is or was a header at all.
+    pub is_there: bool,
     /// The header that counts.
     pub header: Option<Header>,
     /// What is repaired when the device is used again, one line each.
@@ -51,6 +53,7 @@ impl fmt::Display for Report {
 pub async fn check(device: &dyn Device) -> Result<Report, CryptError> {
     let found = superblock::find::<Header, _>(&Start(device)).await?;
     let copies = found.copies.each_ref().map(CopyReport::from);
+    let is_there = found.copies.iter().any(|copy| *copy != Decoded::Absent);
     let (mut repairs, mut problems) = (Vec::new(), Vec::new());
     let header = match found.newest() {
         Ok(newest) => {
@@ -71,6 +74,7 @@ pub async fn check(device: &dyn Device) -> Result<Report, CryptError> {
     }
     Ok(Report {
         copies,
+        is_there,
         header,
         repairs,
         problems,

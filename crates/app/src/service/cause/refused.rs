@@ -128,6 +128,10 @@ impl fmt::Display for Refused {
                 "partition `{partition}` takes no more writes: too much of its flash has failed; use another one, and \
                  delete this one"
             ),
+            Self::CryptOver(device, below, what) => write!(
+                f,
+                "device `{device}`: device `{below}` holds {what}: choose another one, or say --force if that may be destroyed"
+            ),
             Self::HoldsPool(device, pool) => write!(
                 f,
                 "device `{device}` holds a pool, or the remains of one: `flashyard pool import {pool} --device {device}` takes \
