@@ -24,6 +24,10 @@ pub struct DeviceArgs {
 
 /// What can be done with devices.
 #[derive(Debug, Subcommand)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one in the life of a command"
+)]
 pub enum DeviceCommand {
     /// List all devices
     #[command(after_help = "Example:\n  flashyard device list")]

@@ -74,7 +74,7 @@ const TEXTS: [&str; 7] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 27] = [
+const NAMED: [(&str, &[&str]); 29] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -111,6 +111,8 @@ const NAMED: [(&str, &[&str]); 27] = [
     ("--nguid", &["volume create"]),
     ("--nsid", &["perf", "volume create", "volume import"]),
     ("--owner", &["function set"]),
+    ("--qd", &["perf"]),
+    ("--queues", &["perf"]),
     ("--restore-state", &["serve"]),
     ("--state", &["serve", "restore", "status", "volume list"]),
     ("--uuid", &["volume create"]),
