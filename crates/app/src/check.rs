@@ -1,6 +1,6 @@
-//! `flashyard check`: verifies a pool, the header of an encrypted device, a file that holds an open-channel device with its
-//! partitions, or a zoned device with its own, where it lies, without changing it and without a
-//! running target.
+//! `flashyard check`: verifies a pool, the header of an encrypted device, a file that holds an
+//! open-channel device with its partitions, or a zoned device with its own, where it lies, without
+//! changing it and without a running target.
 
 pub mod error;
 

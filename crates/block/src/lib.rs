@@ -1,6 +1,6 @@
 //! Block devices: the trait everything stacks on, the terminal devices (`null`, `memory`, `file`,
-//! `block`), the layers before any of them (one injects faults, one encrypts), pools that cut a device into
-//! volumes, and the `superblock` for what devices keep of themselves.
+//! `block`), the layers before any of them (one injects faults, one encrypts), pools that cut a
+//! device into volumes, and the `superblock` for what devices keep of themselves.
 //!
 //! # Writing a device
 //!

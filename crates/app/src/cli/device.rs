@@ -101,8 +101,9 @@ pub enum DeviceCommand {
         /// Device to encrypt, or to inject faults before
         #[arg(long, help_heading = "Layers", value_name = "NAME")]
         device: Option<String>,
-        /// Where the key is: file:PATH, command:PROGRAM ARGUMENT... or credential:NAME (of systemd), which give 32 bytes
-        /// of chance or more; the same after `passphrase-` for a passphrase, such as passphrase-file:PATH
+        /// Where the key is: file:PATH, command:PROGRAM ARGUMENT... or credential:NAME (of
+        /// systemd), which give 32 bytes of chance or more; the same after `passphrase-` for a
+        /// passphrase, such as passphrase-file:PATH
         #[arg(long, help_heading = "Encryption", value_name = "PLACE")]
         key: Option<KeyText>,
         /// Encrypt a device that holds something: that is lost

@@ -8,14 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::devices::Over;
 use super::fault::{Refused, Rest};
 use super::plan::{Plan, Present, Step, plan};
 use super::promises;
 use super::turns::{Object, Wants};
 use super::wants::{wants_of_device, wants_of_functions, wants_of_pool, wants_of_volume};
 use super::work::Work;
-use super::{Checked, Fault, Service, Stack, Subject, checked};
+use super::{Checked, Fault, Over, Service, Stack, Subject, checked};
 use crate::control::{AppliedView, How, KindName, Request, VolumeChange};
 use crate::graph::NodeId;
 use crate::spec::{Document, Section, Size};

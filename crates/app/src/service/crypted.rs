@@ -10,10 +10,10 @@ use flashyard_codec::cipher::Key;
 use flashyard_keys::{KeyError, Secret};
 use uuid::Uuid;
 
-use super::devices::{Over, close_device};
+use super::devices::close_device;
 use super::fault::{InUse, Internal, Invalid, Refused, Unavailable};
 use super::work::Work;
-use super::{Fault, Stack};
+use super::{Fault, Over, Stack};
 use crate::control::{KindName, View};
 use crate::graph::NodeId;
 use crate::nodes::Node;

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, Refused, RemoteFault, Unavailable};
 use super::work::Work;
-use super::{Checked, Fault, Service, Stack, Subject, calibrate, flash, no_such, partitions};
+use super::{Checked, Fault, Over, Service, Stack, Subject, calibrate, flash, no_such, partitions};
 use crate::control::{KindName, View};
 use crate::cores::Cores;
 use crate::graph::{self, Identity, NodeId};
@@ -381,15 +381,6 @@ impl Stack {
             | Medium::NvmeTcp(_) => false,
         })
     }
-}
-
-/// Whether what is on a device below may be lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
-    /// What is known stays.
-    Nothing,
-    /// All of it may go.
-    Anything,
 }
 
 /// Whether a file has to be there.

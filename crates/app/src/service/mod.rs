@@ -58,7 +58,6 @@ use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
-use devices::Over;
 pub use fault::Fault;
 use fault::{InUse, NotFound, Unavailable};
 pub use policies::PolicyPlan;
@@ -496,6 +495,15 @@ enum Checked {
     Forced,
     /// They are kept as far as they can be, and nothing is measured: the target starts.
     Never,
+}
+
+/// Whether what is on a device below may be lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// What is known stays.
+    Nothing,
+    /// All of it may go.
+    Anything,
 }
 
 /// Whether what a command promises is checked.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use flashyard_keys::{KeySource, SourceSyntax};
 use serde::{Deserialize, Serialize};
 
-use super::identity::NamespaceUuid;
+use super::namespace_uuid::NamespaceUuid;
 
 /// A layer that encrypts a device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Sto
 use super::drive::{ConditionName, StoreName};
 use super::error::{DeviceError, SpecError};
 use super::fault::{FaultLayerSpec, FaultSpec};
-use super::identity::NamespaceUuid;
 use super::kind::{DeviceKind, LoadPoint, PolicyName};
+use super::namespace_uuid::NamespaceUuid;
 use super::partition::PartitionSpec;
 use super::rates::RatesSpec;
 use super::size::Size;

@@ -8,49 +8,9 @@ use std::str::FromStr;
 use flashyard_controller::subsystem::printable;
 use flashyard_nvme::Nqn;
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::error::IdentityError;
 use super::{Config, TenantSpec, VolumeSpec};
-
-/// The UUID of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct NamespaceUuid(pub Uuid);
-
-/// The UUID of the volume that a calibration writes to. A pool deletes what it finds under it, so
-/// no volume of a user may have it.
-pub const CALIBRATION_UUID: Uuid = Uuid::from_bytes(*b"calibration-temp");
-
-impl FromStr for NamespaceUuid {
-    type Err = IdentityError;
-    fn from_str(text: &str) -> Result<Self, IdentityError> {
-        match Uuid::parse_str(text) {
-            Ok(CALIBRATION_UUID) => Err(IdentityError::ReservedUuid(CALIBRATION_UUID)),
-            Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid)),
-            _ => Err(IdentityError::Uuid(text.to_owned())),
-        }
-    }
-}
-
-impl TryFrom<String> for NamespaceUuid {
-    type Error = IdentityError;
-    fn try_from(text: String) -> Result<Self, IdentityError> {
-        text.parse()
-    }
-}
-
-impl fmt::Display for NamespaceUuid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl From<NamespaceUuid> for String {
-    fn from(uuid: NamespaceUuid) -> Self {
-        uuid.to_string()
-    }
-}
 
 /// Bytes in hexadecimal digits, as `nvme id-ns` shows them; `-`, `:` and spaces between them are
 /// passed over.
@@ -174,6 +134,7 @@ fn once<'a, T: Ord + fmt::Display>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::{CALIBRATION_UUID, NamespaceUuid};
 
     #[test]
     fn identifiers_are_read_as_tools_write_them() {

@@ -1,4 +1,5 @@
-//! Any bytes as the metadata of a pool, or the header of an encrypted device. Used by the tests here and by the fuzz targets.
+//! Any bytes as the metadata of a pool, or the header of an encrypted device. Used by the tests
+//! here and by the fuzz targets.
 
 use flashyard_block::crypt;
 use flashyard_block::pool::{Pool, check};

@@ -1,0 +1,49 @@
+//! The UUID that hosts know a volume by, as it is written; that of an encrypted device is written
+//! likewise.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::error::IdentityError;
+
+/// The UUID of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct NamespaceUuid(pub Uuid);
+
+/// The UUID of the volume that a calibration writes to. A pool deletes what it finds under it, so
+/// no volume of a user may have it.
+pub const CALIBRATION_UUID: Uuid = Uuid::from_bytes(*b"calibration-temp");
+
+impl FromStr for NamespaceUuid {
+    type Err = IdentityError;
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        match Uuid::parse_str(text) {
+            Ok(CALIBRATION_UUID) => Err(IdentityError::ReservedUuid(CALIBRATION_UUID)),
+            Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid)),
+            _ => Err(IdentityError::Uuid(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for NamespaceUuid {
+    type Error = IdentityError;
+    fn try_from(text: String) -> Result<Self, IdentityError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for NamespaceUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<NamespaceUuid> for String {
+    fn from(uuid: NamespaceUuid) -> Self {
+        uuid.to_string()
+    }
+}
