@@ -7,7 +7,7 @@
 # The machines are emulated, and nothing depends on how fast they are. What a guest wants from outside (grow a volume, take
 # its disk out, kill the target) it asks for over a virtio port; see `answer`.
 #
-# KEEP=1 leaves logs and disks in the cache, ONLY="detect grow" runs these scenarios on a single guest, FLASHYARD_ACCEL
+# KEEP=1 leaves logs and disks in the cache, ONLY="detect grow" runs these scenarios alone, FLASHYARD_ACCEL
 # chooses another accelerator than tcg, FLASHYARD_QEMU another QEMU (qemu.sh).
 set -uo pipefail
 
@@ -28,8 +28,10 @@ plan_1=(detect function_identify list function_logs_and_features interrupts fio_
 plan_2=(two_detect two_io two_ext4 two_kernel_log)
 plan_outside=(function_target_survived function_target_stopped)
 if [[ -n ${ONLY:-} ]]; then
-    read -r -a plan_1 <<<"$ONLY"
-    plan_2=()
+    plan_1=() plan_2=()
+    for name in $ONLY; do
+        if [[ $name == two_* ]]; then plan_2+=("$name"); else plan_1+=("$name"); fi
+    done
 fi
 
 main() {
@@ -52,7 +54,9 @@ main() {
         echo "FAILED function_target_start: $(tail -n 1 "$run/target.log")"
         exit 1
     fi
-    start_guest 1 vm1
+    if ((${#plan_1[@]} > 0)); then
+        start_guest 1 vm1
+    fi
     if ((${#plan_2[@]} > 0)); then
         start_guest 2 vm2
     fi
@@ -139,15 +143,13 @@ start_guest() {
     make_guest "$1" "PREFIX=$prefix
 NUMBER=$1"
     mkfifo "$run/guest$1"/monitor.{in,out}
-    run_machine "$1" "$2"
+    power_on "$1" "$2"
 }
 
 # A machine with two slots, and a function in the first.
-run_machine() {
+power_on() {
     local folder=$run/guest$1
-    # The guest's memory has to be one that another process can map.
-    run_guest "$1" "$FLASHYARD_QEMU" -M q35,memory-backend=ram -m 1024 \
-        -object memory-backend-memfd,id=ram,size=1G,share=on \
+    run_guest "$1" "$FLASHYARD_QEMU" "${memory[@]}" \
         -chardev "pipe,id=monitor,path=$folder/monitor" -mon chardev=monitor,mode=control \
         -device pcie-root-port,id=first,chassis=1 -device pcie-root-port,id=second,chassis=2 \
         -device "$(disk "$2" first)"
@@ -174,13 +176,6 @@ monitor() {
         esac
     done
     echo "the monitor does not answer" && return 1
-}
-
-# Ends the first machine as a failure of its power would, and starts it again.
-power_cycle() {
-    kill -9 "${guests[1]}"
-    wait "${guests[1]}" 2>/dev/null
-    run_machine 1 vm1
 }
 
 recreate() {
@@ -213,13 +208,16 @@ answer() {
         mark) [[ $resumed != "$2" ]] || reply=$mark ;;
         # Whoever asks is not there any more to hear an answer.
         reset) monitor '{"execute": "system_reset"}' >&2 && return ;;
-        power_cycle) power_cycle && return ;;
+        power_cycle) power_off 1; power_on 1 vm1 && return ;;
         finish) finished=1 ;;
         finished) [[ -n $finished ]] ;;
+        alone) [[ -z ${guests[2]:-} ]] || ! running 2 ;;
         *) false ;;
     esac && echo "ok ${reply//$'\n'/ }" || echo "no ${reply//$'\n'/ }"
 }
 
+# The guest's memory has to be one that another process can map.
+memory=(-M q35,memory-backend=ram -m 1024 -object memory-backend-memfd,id=ram,size=1G,share=on)
 # A scenario that a machine goes on with when it begins anew, and what it has to find then.
 resumed='' mark=''
 main "$@"

@@ -73,12 +73,12 @@ kill_target() {
 
 # --- guests ---
 
-# What a guest has beside the common image: its scenarios, and what stands in ENVIRONMENT. Makes the pipes to it.
-# make_guest NUMBER ENVIRONMENT
+# What a guest has beside the common image: its scenarios, what stands in ENVIRONMENT, and files. Makes the pipes to it.
+# make_guest NUMBER ENVIRONMENT [FILE...]
 make_guest() {
     local folder=$run/guest$1
     mkdir -p "$folder/archive/test"
-    cp "$here"/guest/*.sh "$folder/archive/test/"
+    cp "$here"/guest/*.sh "${@:3}" "$folder/archive/test/"
     echo "$2" >"$folder/archive/test/environment"
     # The kernel takes two archives one behind the other.
     (cat "$FLASHYARD_IMAGE/initramfs.cpio" && cd "$folder/archive" && find . | cpio --quiet -o -H newc) >"$folder/initramfs"
@@ -87,12 +87,16 @@ make_guest() {
     printed[$1]=0
 }
 
-# Runs a guest: run_guest NUMBER QEMU OPTION...
+# Runs a guest with the kernel and the archive of the image: run_guest NUMBER QEMU OPTION...
 run_guest() {
+    run_machine "$@" -kernel "$FLASHYARD_IMAGE/vmlinux" -initrd "$run/guest$1/initramfs" \
+        -append "console=ttyS0 mitigations=off no_timer_check random.trust_cpu=on cryptomgr.notests tsc=reliable panic=-1"
+}
+
+# Runs a machine of which nothing is said about what it boots: run_machine NUMBER QEMU OPTION...
+run_machine() {
     local number=$1 folder=$run/guest$1
     "$2" -accel "${FLASHYARD_ACCEL:-tcg,thread=multi}" -cpu max,la57=off -smp 2 -nodefaults -display none \
-        -kernel "$FLASHYARD_IMAGE/vmlinux" -initrd "$folder/initramfs" \
-        -append "console=ttyS0 mitigations=off no_timer_check random.trust_cpu=on cryptomgr.notests tsc=reliable panic=-1" \
         -device virtio-serial-pci \
         -chardev "file,id=output,path=$folder/output,append=on" -device virtconsole,chardev=output \
         -chardev "pipe,id=control,path=$folder/control" -device virtserialport,chardev=control,name=control \
@@ -102,6 +106,12 @@ run_guest() {
     # Open on both sides for as long as we live: opening a pipe waits for its other end.
     # shellcheck disable=SC1083
     exec {to_guest[number]}<>"$folder/control.in" {from_guest[number]}<>"$folder/control.out"
+}
+
+# Ends a machine as a failure of its power would.
+power_off() {
+    kill -9 "${guests[$1]}"
+    wait "${guests[$1]}" 2>/dev/null
 }
 
 # Until the guests are done: answers what they ask, shows what they print.
@@ -135,7 +145,7 @@ any_running() {
 }
 
 running() {
-    kill -0 "${guests[$1]}" 2>/dev/null
+    kill -0 "${guests[$1]:-}" 2>/dev/null
 }
 
 # Prints the whole lines that a guest has written since the last time.

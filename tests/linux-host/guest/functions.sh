@@ -200,6 +200,9 @@ target_restarted() {
         fio_verify "$(data_device)" --size=2M --bs=16k
         return
     fi
+    # The other guest would lose its disk, too.
+    host finish
+    wait_for 500 host alone
     # The kernel looks at the controller when a command takes longer than this.
     echo 5 >/sys/module/nvme_core/parameters/io_timeout
     ensure_connected alpha

@@ -35,9 +35,12 @@ run() {
     return 1
 }
 
-# Longest a scenario may take, in seconds; emulation under load is slow. One accompanies all the others.
+# Longest a scenario may take, in seconds; emulation under load is slow. One accompanies all the others, one waits for them.
 limit_of() {
-    if [[ $1 == two_io ]]; then echo 540; else echo 150; fi
+    case $1 in
+        two_io | target_restarted) echo 540 ;;
+        *) echo 150 ;;
+    esac
 }
 
 why() {
