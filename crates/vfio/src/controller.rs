@@ -18,7 +18,7 @@ use flashyard_nvme::fabrics::{
     Configuration, Connect, ConnectData, Property, PropertySize, Shutdown,
 };
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
-use flashyard_time::Time;
+use flashyard_time::{Duration, Time};
 
 use crate::function::{IDENTITY, State, VECTORS};
 use crate::io::IoConnection;
@@ -26,6 +26,10 @@ use crate::pump;
 
 /// Where a function's client is, as far as lists of hosts show it: it has no address.
 pub(crate) const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// How often a controller that was not let in tries again, within what its guest waits for CSTS.RDY
+/// (CAP.TO, 15 s).
+const ADMISSION_RETRY: Duration = Duration::from_ms(50);
 
 /// What of the transport Identify Controller reports.
 fn capabilities(_: &ControllerLimits) -> TransportCapabilities {
@@ -72,13 +76,13 @@ impl Controller {
             }
             match Self::connect(&state, id, &queues) {
                 Ok(controller) => return controller.begin(&queues),
-                Err(ConnectFailure::Fenced) if core.rt().now() < deadline => {
-                    core.fence_lifted_or(deadline).await;
-                }
-                Err(_) => {
+                Err(_) if core.rt().now() >= deadline => {
                     state.fail();
                     break;
                 }
+                Err(ConnectFailure::Fenced) => core.fence_lifted_or(deadline).await,
+                // The tenant does not have all its volumes yet, or has too many controllers.
+                Err(ConnectFailure::Refused(_)) => core.rt().sleep(ADMISSION_RETRY).await,
             }
         }
         core.forget(id, None);

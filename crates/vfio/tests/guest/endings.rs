@@ -244,3 +244,25 @@ fn hosts_that_may_connect_are_no_matter_of_functions() {
         works(&mut guest, 2).await;
     });
 }
+
+/// As a host is asked to come again: a guest that finds a disk missing gives it up.
+#[test]
+fn a_controller_waits_until_its_tenant_has_all_its_volumes() {
+    run(|site| async move {
+        let (_function, path) = site.offer("a");
+        let target = site.bench.target.clone();
+        target.hold_back(["a".to_owned()].into());
+        let began = site.rt.now();
+        let (rt, released) = (site.rt.clone(), target.clone());
+        let release = async move {
+            rt.sleep(Duration::from_ms(300)).await;
+            assert_eq!(released.snapshot().controllers.len(), 0);
+            released.hold_back([].into());
+        };
+        let release = site.rt.spawn(release);
+        let mut guest = site.guest(&path, GuestOptions::default()).await;
+        assert!(site.rt.now() - began >= Duration::from_ms(300));
+        works(&mut guest, 1).await;
+        release.await;
+    });
+}
