@@ -40,8 +40,8 @@ impl fmt::Display for InUse {
             Self::SocketPlace(error) => error.fmt(f),
             Self::Connected(function) => write!(
                 f,
-                "a virtual machine is connected to function `{function}` and would lose its disks at once: take the device away \
-                 from it first (`device_del`, `virsh detach-device`), or say --yes"
+                "a virtual machine is connected to function `{function}` and would lose its disks at once: shut it down \
+                 first, or say --yes"
             ),
             Self::Waiting(tenant, volume) => write!(
                 f,
