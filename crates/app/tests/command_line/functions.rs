@@ -22,20 +22,19 @@ use serde_json::{Value, json};
 use crate::rig::{Scratch, Target, changed, names, path};
 
 /// Bytes of a block of the devices here.
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// For all that a guest does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A guest that takes little memory, of which some tests have many.
-const SMALL: GuestOptions = GuestOptions {
-    ram: 16 << 20,
-    queues: 2,
-    entries: 64,
-    transfer: 32 << 10,
-    shadow: false,
-    interrupts: true,
-};
+fn small() -> GuestOptions {
+    GuestOptions {
+        ram: 16 << 20,
+        transfer: 32 << 10,
+        ..GuestOptions::default()
+    }
+}
 
 /// What a guest does, on a core of its own.
 fn in_guest<F: Future<Output = ()> + 'static>(work: impl FnOnce(Rt) -> F + 'static) {
@@ -48,9 +47,9 @@ fn in_guest<F: Future<Output = ()> + 'static>(work: impl FnOnce(Rt) -> F + 'stat
 
 /// A guest that uses a function. One that has lost its client a moment ago takes the next one when
 /// it has noticed.
-async fn guest(rt: &Rt, socket: &Path) -> Guest {
+pub(crate) async fn guest(rt: &Rt, socket: &Path) -> Guest {
     for _ in 0..1000 {
-        match Guest::start(rt, socket, SMALL).await {
+        match Guest::start(rt, socket, small()).await {
             Ok(guest) => return guest,
             Err(GuestError::Client(_)) => rt.sleep(Duration::from_ms(5)).await,
             Err(other) => panic!("{other:?}"),
@@ -59,7 +58,7 @@ async fn guest(rt: &Rt, socket: &Path) -> Guest {
     panic!("the function takes no client")
 }
 
-fn range(slba: u64, blocks: u32) -> LbaRange {
+pub(crate) fn range(slba: u64, blocks: u32) -> LbaRange {
     LbaRange { slba, blocks }
 }
 
@@ -116,7 +115,7 @@ fn create(target: &Target, name: &str) -> Value {
     target.json(&["function", "create", name, "--tenant", "db"])
 }
 
-fn socket(function: &Value) -> PathBuf {
+pub(crate) fn socket(function: &Value) -> PathBuf {
     function["socket"].as_str().expect("a path").into()
 }
 
@@ -172,7 +171,7 @@ fn a_guest_reads_what_it_wrote_before_the_target_was_restarted() {
 }
 
 /// Runs what a guest does beside commands at the target.
-fn beside<F: Future<Output = ()> + 'static>(
+pub(crate) fn beside<F: Future<Output = ()> + 'static>(
     target: Target,
     work: impl FnOnce(Rt, Rc<RefCell<Target>>) -> F + 'static,
 ) -> Target {

@@ -5,6 +5,7 @@ mod calibration;
 mod content;
 mod drives;
 mod faults;
+mod function_scale;
 mod functions;
 mod grammar;
 mod identity;
