@@ -286,13 +286,13 @@ impl State {
         let slot = queues.post(cqid).ok_or(Unmapped)?;
         drop(queues);
         let entry = entry.with_queue(head, sqid);
-        let (front, last) = entry.as_bytes().split_at(12);
-        let last = u32::from_le_bytes([last[0], last[1], last[2], last[3]]);
-        let memory = self.memory.borrow();
-        memory.write(slot.address, front)?;
+        let mut words = [0u32; 4];
+        words.as_mut_bytes().copy_from_slice(entry.as_bytes());
+        let [dw0, dw1, dw2, last] = words.map(u32::from_le);
         // The guest takes the entry when it sees the phase, so that is written last.
-        let phase = u32::from(slot.phase) << 16;
-        memory.store(slot.address + 12, last & !(1 << 16) | phase)?;
+        let last = last & !(1 << 16) | u32::from(slot.phase) << 16;
+        let memory = self.memory.borrow();
+        memory.post(slot.address, [dw0, dw1, dw2, last])?;
         drop(memory);
         self.look_at_full(cqid);
         if let Some(vector) = vector {

@@ -126,6 +126,15 @@ impl GuestMemory {
         self.regions.clear();
     }
 
+    /// Writes an entry of a completion queue, whose last word is seen after the others.
+    pub(crate) fn post(&self, address: u64, words: [u32; 4]) -> Result<(), Unmapped> {
+        // Regions are made of whole pages, and entries lie within one.
+        let (mapping, offset, _) = self.place(address)?;
+        let mut places = (offset..).step_by(4).zip(words);
+        let stored = places.all(|(at, word)| mapping.store(at, word.to_le()));
+        stored.then_some(()).ok_or(Unmapped)
+    }
+
     /// Looks up `len` bytes that can be written and lie in one region.
     pub(crate) fn window(&self, address: u64, len: u64) -> Result<Window, Unmapped> {
         let (mapping, offset, room) = self.place(address)?;
@@ -183,16 +192,6 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Writes the word at `address`, after everything that was written before.
-    pub(crate) fn store(&self, address: u64, value: u32) -> Result<(), Unmapped> {
-        let (mapping, offset, _) = self.place(address)?;
-        if mapping.store(offset, value.to_le()) {
-            Ok(())
-        } else {
-            Err(Unmapped)
-        }
-    }
-
     /// Where `address` is: in which mapping, at which offset, with how many bytes up to its end.
     fn place(&self, address: u64) -> Result<(&Rc<Mapping>, usize, usize), Unmapped> {
         let at = self.first_behind(address).checked_sub(1).ok_or(Unmapped)?;
@@ -224,6 +223,12 @@ mod tests {
     use super::*;
 
     impl GuestMemory {
+        fn store(&self, address: u64, value: u32) -> Result<(), Unmapped> {
+            let (mapping, offset, _) = self.place(address)?;
+            let stored = mapping.store(offset, value.to_le());
+            stored.then_some(()).ok_or(Unmapped)
+        }
+
         fn load(&self, address: u64) -> Result<u32, Unmapped> {
             let (mapping, offset, _) = self.place(address)?;
             mapping.load(offset).map(u32::from_le).ok_or(Unmapped)
@@ -274,6 +279,11 @@ mod tests {
         assert_eq!((&read[..30], &read[70..]), (&bytes[..30], &bytes[70..]));
         memory.store(0x1_1ffc, 7).expect("the last word");
         assert_eq!(memory.load(0x1_1ffc), Ok(7));
+        memory.post(0x1_1ff0, [1, 2, 3, 4]).expect("the last entry");
+        let mut entry = [0; 16];
+        memory.read(0x1_1ff0, &mut entry).expect("it is there");
+        assert_eq!(entry, [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(memory.post(0x1_2000, [0; 4]), Err(Unmapped));
         for (address, len) in [(0x1_1fff, 2), (0xffff, 1), (0x1_2000, 1), (u64::MAX, 2)] {
             assert_eq!(
                 memory.read(address, &mut read[..len]),
