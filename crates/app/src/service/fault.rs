@@ -44,6 +44,8 @@ pub enum Rest {
     TakenBack(Vec<String>),
     /// They are done.
     Done,
+    /// Of an import: the pool and the volumes in it that the file names are imported.
+    PoolStays,
 }
 
 impl Fault {
@@ -86,6 +88,11 @@ impl fmt::Display for Fault {
                     "could not {what}: {fault}; all else that the file says is done"
                 )
             }
+            Self::Step(what, fault, Rest::PoolStays) => write!(
+                f,
+                "could not {what}: {fault}; the pool is imported and stays, with the volumes that it has: `flashyard volume \
+                 import` takes over the others one by one"
+            ),
             Self::Step(what, fault, Rest::TakenBack(kept)) if kept.is_empty() => {
                 write!(f, "could not {what}: {fault}; nothing was changed")
             }

@@ -11,7 +11,7 @@ use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
 use uuid::Uuid;
 
 use super::devices::close_pool;
-use super::fault::{InUse, NotFound, Refused, Unavailable};
+use super::fault::{InUse, NotFound, Refused, Rest, ToImport, Unavailable};
 use super::partitions::cut_of;
 use super::plan::Step;
 use super::work::Work;
@@ -46,19 +46,34 @@ impl Work<'_> {
         let (info, volumes) = self.take_pool(spec)?;
         let notes = self.import_followers(follow);
         if let Some(tenant) = tenant {
-            let known = |it: &&VolumeInfo| self.owner_of(it.uuid).is_none();
-            let volumes = volumes.iter().filter(known);
-            let specs = volumes.map(|it| imported(it, &spec.name, tenant)).collect();
-            // Data come back whatever their tenant was promised: that is shown as for a start.
-            if let Err(fault) = self.create_volumes(specs, Checked::Forced) {
-                // With volumes of a file it is there to stay.
-                if notes.is_empty() {
-                    self.forget_pool(&spec.name)?;
-                }
-                return Err(fault);
-            }
+            self.give_unknown(&spec.name, &volumes, tenant)?;
         }
         Ok(self.shown(spec, &info, &volumes, notes))
+    }
+
+    /// Gives a tenant the volumes of a pool that neither the target knows nor its file names: whose
+    /// those are the file says. If that fails the pool is forgotten, unless it has volumes.
+    fn give_unknown(
+        &mut self,
+        pool: &str,
+        volumes: &[VolumeInfo],
+        tenant: &str,
+    ) -> Result<(), Fault> {
+        let waiting = self.waiting_volumes(pool);
+        let is_waiting = |it: &VolumeInfo| waiting.iter().any(|spec| names(spec, it));
+        let unknown = |it: &&VolumeInfo| self.owner_of(it.uuid).is_none() && !is_waiting(it);
+        let unknown = volumes.iter().filter(unknown);
+        let specs = unknown.map(|it| imported(it, pool, tenant)).collect();
+        // Data come back whatever their tenant was promised: that is shown as for a start.
+        let Err(fault) = self.create_volumes(specs, Checked::Forced) else {
+            return Ok(());
+        };
+        let (id, _) = self.pool(pool)?;
+        if self.graph.user_of(id).is_none() && self.forget_pool(pool).is_ok() {
+            return Err(fault);
+        }
+        let what = format!("give the volumes of pool {pool} to tenant {tenant}");
+        Err(Fault::Step(what, Box::new(fault), Rest::PoolStays))
     }
 
     /// Gives a volume that is in a pool, and that the state does not know, to a tenant.
@@ -91,9 +106,8 @@ impl Work<'_> {
         let device = self.graph.device_under(self.pool_home(pool)?.0);
         let device = device.ok_or_else(|| no_such(KindName::Pool, pool))?;
         let (_, volumes) = self.pool_on(device)?;
-        let uuid = spec.uuid.map(|uuid| uuid.0.into_bytes());
         let mut volumes = volumes.into_iter();
-        let found = volumes.find(|it| uuid.map_or(it.name == spec.name, |uuid| it.uuid == uuid));
+        let found = volumes.find(|it| names(spec, it));
         let Some(found) = found else {
             return Ok(false);
         };
@@ -298,6 +312,18 @@ impl Work<'_> {
 }
 
 impl Stack {
+    /// The volumes of a pool that the file names and that wait to be imported.
+    fn waiting_volumes(&self, pool: &str) -> Vec<VolumeSpec> {
+        let waiting = self.faults_to_import().into_iter();
+        let volumes = waiting.filter_map(|(_, _, fault)| match fault {
+            Fault::Unavailable(Unavailable::ToImport(ToImport::Volume(spec, of))) => {
+                (of == pool).then_some(*spec)
+            }
+            _ => None,
+        });
+        volumes.collect()
+    }
+
     /// Refuses a second pool of a UUID: it is a copy of the device, and both have the same volumes.
     fn check_other_pool(&self, spec: &PoolSpec, uuid: Uuid) -> Result<(), Fault> {
         let pools = self.graph.all(Kind::Pool);
@@ -309,6 +335,15 @@ impl Stack {
             }
             None => Ok(()),
         }
+    }
+}
+
+/// Whether a volume of a file is this one of its pool: by its UUID, or by its name where the file
+/// says none.
+fn names(spec: &VolumeSpec, volume: &VolumeInfo) -> bool {
+    match spec.uuid {
+        Some(uuid) => uuid.0.into_bytes() == volume.uuid,
+        None => spec.name == volume.name,
     }
 }
 

@@ -185,3 +185,115 @@ fn an_imported_partition_is_as_protected_below_a_layer() {
     done(&service, pool(false));
     service.end();
 }
+
+fn pool_on(number: u32) -> String {
+    format!(
+        "[[device]]\nname = \"disk{number}\"\nkind = \"file\"\npath = \"LIVE/disk{number}\"\nsize = \"8MiB\"\n\
+         [[pool]]\nname = \"p{number}\"\ndevices = [\"disk{number}\"]\n"
+    )
+}
+
+fn in_pool(name: &str, tenant: &str, more: &str) -> String {
+    volume(name, "pool = \"p0\"\nsize = \"1MiB\"", tenant, more)
+}
+
+impl Scene {
+    /// A file of this target, as `serve --config` reads it.
+    fn file(&self, config: &[String]) -> Document {
+        let live = self.live();
+        let text = config
+            .concat()
+            .replace("LIVE", live.to_str().expect("plain names"));
+        Document::parse(&text, Path::new("/")).expect("it is right")
+    }
+
+    /// A start with a file, after the state was lost.
+    fn start_with(&self, config: &[String]) -> Service {
+        let service = self.open();
+        let applied = service.apply_at_start(&self.file(config));
+        assert!(applied.is_ok(), "{applied:?}");
+        service.inject_faults().expect("it runs");
+        service
+    }
+}
+
+fn import_pool(tenant: Option<&str>) -> Request {
+    Request::ImportPool {
+        spec: toml::from_str("name = \"p0\"\ndevices = [\"disk0\"]").expect("a pool"),
+        tenant: tenant.map(str::to_owned),
+        list: false,
+    }
+}
+
+/// What a service shows, as programs read it.
+fn json(view: View) -> serde_json::Value {
+    serde_json::to_value(view).expect("plain data")
+}
+
+fn owner(service: &Service, volume: &str) -> Option<String> {
+    let stack = service.stack();
+    let found = stack.volume(volume).ok()?;
+    Some(found.1.record.spec.tenant.clone())
+}
+
+/// The file says whose a volume is, also where it cannot be imported yet.
+#[test]
+fn volumes_that_the_file_names_are_nobody_elses() {
+    let scene = Scene::new("file-names");
+    let both = [in_pool("v", "a", ""), in_pool("w", "a", "")].concat();
+    scene.lost(&[pool_on(0), tenant("a"), both], |service| {
+        service.fill("v", 0xa1)
+    });
+    // Its size is not what the pool has.
+    let large = in_pool("v", "a", "").replace("1MiB", "2MiB");
+    let file = [pool_on(0), tenant("a"), tenant("b"), large];
+    let service = scene.start_with(&file);
+    let imported = json(done(&service, import_pool(Some("b"))));
+    let notes = imported["notes"].to_string();
+    assert!(
+        notes.contains("volume v still waits to be imported: "),
+        "{notes}"
+    );
+    assert_eq!(owner(&service, "v"), None);
+    assert_eq!(owner(&service, "w").as_deref(), Some("b"));
+    service.end();
+}
+
+/// What went wrong first is what is said; the pool stays if something in it was imported, and only
+/// then.
+#[test]
+fn a_pool_whose_volumes_cannot_all_be_given_away_stays_or_goes_with_a_word() {
+    for follows in [false, true] {
+        let scene = Scene::new("pool-stays");
+        let both = [in_pool("v", "a", ""), in_pool("w", "a", "")].concat();
+        scene.lost(&[pool_on(0), tenant("a"), both], |_| {});
+        let other = volume("w", "pool = \"p1\"\nsize = \"1MiB\"", "a", "");
+        let of_file = if follows {
+            in_pool("v", "a", "")
+        } else {
+            in_pool("v", "a", "").replace("1MiB", "2MiB")
+        };
+        let file = [
+            pool_on(0),
+            pool_on(1),
+            tenant("a"),
+            tenant("b"),
+            of_file,
+            other,
+        ];
+        let service = scene.start_with(&file);
+        let fault = service
+            .handle(import_pool(Some("b")))
+            .expect_err("`w` is taken");
+        let fault = fault.to_string();
+        assert!(fault.contains("there is a volume `w` already"), "{fault}");
+        assert_eq!(
+            fault.contains("the pool is imported and stays"),
+            follows,
+            "{fault}"
+        );
+        assert_eq!(service.stack().pool("p0").is_ok(), follows);
+        assert_eq!(owner(&service, "v").is_some(), follows);
+        service.end();
+    }
+}
