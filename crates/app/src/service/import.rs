@@ -42,6 +42,7 @@ impl Work<'_> {
         if let Some(tenant) = tenant {
             self.tenant(tenant)?;
         }
+        self.check_name_in_file(spec)?;
         let follow = self.followers(std::slice::from_ref(&spec.name), &[]);
         let (info, volumes) = self.take_pool(spec)?;
         let notes = self.import_followers(follow);
@@ -312,6 +313,19 @@ impl Work<'_> {
 }
 
 impl Stack {
+    /// Refuses to import a pool that the file names under another name, or from another device:
+    /// what the file says to be in it would not follow, and nothing renames a pool.
+    fn check_name_in_file(&self, spec: &PoolSpec) -> Result<(), Fault> {
+        for (_, _, fault) in self.faults_to_import() {
+            if let Fault::Unavailable(Unavailable::ToImport(ToImport::Pool(name, device))) = fault
+                && (name == spec.name) != (device == spec.device())
+            {
+                return Err(Refused::OtherInFile(name, device).into());
+            }
+        }
+        Ok(())
+    }
+
     /// The volumes of a pool that the file names and that wait to be imported.
     fn waiting_volumes(&self, pool: &str) -> Vec<VolumeSpec> {
         let waiting = self.faults_to_import().into_iter();

@@ -132,6 +132,11 @@ impl fmt::Display for Refused {
                 f,
                 "device `{device}`: device `{below}` holds {what}: choose another one, or say --force if that may be destroyed"
             ),
+            Self::OtherInFile(pool, device) => write!(
+                f,
+                "the file has pool `{pool}` on device `{device}`, and its volumes come with it only so: `flashyard pool import {pool} \
+                 --device {device}`; or first apply a file without it (`flashyard apply FILE`)"
+            ),
             Self::HoldsPool(device, pool) => write!(
                 f,
                 "device `{device}` holds a pool, or the remains of one: `flashyard pool import {pool} --device {device}` takes \

@@ -297,3 +297,25 @@ fn a_pool_whose_volumes_cannot_all_be_given_away_stays_or_goes_with_a_word() {
         service.end();
     }
 }
+
+/// Nothing renames a pool, and what the file has in it would wait without end.
+#[test]
+fn a_pool_that_the_file_names_is_imported_under_that_name() {
+    let scene = Scene::new("other-name");
+    scene.lost(&[pool_on(0), tenant("a"), in_pool("v", "a", "")], |_| {});
+    let alone = "[[device]]\nname = \"more\"\nkind = \"memory\"\nsize = \"8MiB\"\n".to_owned();
+    let file = [pool_on(0), alone, tenant("a"), in_pool("v", "a", "")];
+    let service = scene.start_with(&file);
+    for (name, device) in [("fast", "disk0"), ("p0", "more")] {
+        let spec = format!("name = \"{name}\"\ndevices = [\"{device}\"]");
+        let other = Request::ImportPool {
+            spec: toml::from_str(&spec).expect("a pool"),
+            tenant: None,
+            list: false,
+        };
+        refused(&service, other, "`flashyard pool import p0 --device disk0`");
+    }
+    done(&service, import_pool(None));
+    assert_eq!(owner(&service, "v").as_deref(), Some("a"));
+    service.end();
+}
