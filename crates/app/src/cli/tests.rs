@@ -102,6 +102,7 @@ const NAMED: [(&str, &[&str]); 29] = [
     ("--guarantee", &["tenant create", "tenant set"]),
     ("--host", &["tenant set"]),
     ("--hostnqn", &["discover"]),
+    ("--import", &["apply"]),
     ("--keep", &["volume create"]),
     ("--kind", &["pool create"]),
     ("--latency-target", &["tenant set"]),

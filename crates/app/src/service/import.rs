@@ -97,11 +97,30 @@ impl Work<'_> {
         Ok(view.with_note(note))
     }
 
+    /// Makes a volume of a file one that gets its device as it is, if data may be there of which
+    /// this target knows nothing; says so then.
+    fn keep_whole(&self, spec: &mut VolumeSpec) -> Result<Option<String>, Fault> {
+        let Some(name) = &spec.device else {
+            return Ok(None);
+        };
+        let (device, _) = self.device(name)?;
+        if self.is_disposable(device) {
+            return Ok(None);
+        }
+        if spec.content == Some(ContentName::Erase) {
+            return Err(Refused::ErasesImport(spec.name.clone(), name.clone()).into());
+        }
+        spec.content = Some(ContentName::Keep);
+        Ok(Some(format!(
+            "volume {} has device {name} as it was: tenant {} reads all that is on it",
+            spec.name, spec.tenant
+        )))
+    }
+
     /// Makes a volume of a file one that is imported, if its pool has it: by its UUID, or by its
-    /// name where the file says none. A device that it has whole it gets as it is.
+    /// name where the file says none.
     pub(super) fn find_in_pool(&self, spec: &mut VolumeSpec) -> Result<bool, Fault> {
         let Some(pool) = &spec.pool else {
-            spec.content = Some(ContentName::Keep);
             return Ok(false);
         };
         let device = self.graph.device_under(self.pool_home(pool)?.0);
@@ -164,6 +183,7 @@ impl Work<'_> {
             Step::CreateVolumes(mut specs) => {
                 let mut notes = Vec::new();
                 for spec in &mut specs {
+                    notes.extend(self.keep_whole(spec)?);
                     if self.find_in_pool(spec)? {
                         let (name, pool) = (&spec.name, spec.pool.as_deref().unwrap_or_default());
                         notes.push(format!(

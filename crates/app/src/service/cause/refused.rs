@@ -132,6 +132,11 @@ impl fmt::Display for Refused {
                 f,
                 "device `{device}`: device `{below}` holds {what}: choose another one, or say --force if that may be destroyed"
             ),
+            Self::ErasesImport(volume, device) => write!(
+                f,
+                "volume `{volume}`: the file says `content = \"erase\"`, and an import keeps what is on device `{device}`, which may be \
+                 data: leave `content` out to keep them, or apply the file without --import to have the device zeroed"
+            ),
             Self::OtherInFile(pool, device) => write!(
                 f,
                 "the file has pool `{pool}` on device `{device}`, and its volumes come with it only so: `flashyard pool import {pool} \

@@ -319,3 +319,46 @@ fn a_pool_that_the_file_names_is_imported_under_that_name() {
     assert_eq!(owner(&service, "v").as_deref(), Some("a"));
     service.end();
 }
+
+fn import(service: &Service, scene: &Scene, config: &[String]) -> Result<View, Fault> {
+    let how = How {
+        plan: false,
+        prune: false,
+        yes: false,
+        import: true,
+        force: false,
+    };
+    let file = scene.file(config);
+    service.handle(Request::Apply { file, how })
+}
+
+/// What the file has zeroed is not kept in its place, and what is kept is said.
+#[test]
+fn an_import_neither_erases_nor_keeps_a_whole_device_against_the_file() {
+    let scene = Scene::new("whole-import");
+    let disk = "[[device]]\nname = \"d\"\nkind = \"file\"\npath = \"LIVE/d\"\nsize = \"8MiB\"\n";
+    let new = "[[device]]\nname = \"m\"\nkind = \"memory\"\nsize = \"8MiB\"\n";
+    let config = |content: &str| {
+        let whole = volume("v", "device = \"d\"", "a", content);
+        let other = volume("w", "device = \"m\"", "a", "content = \"erase\"");
+        [disk.to_owned(), new.to_owned(), tenant("a"), whole, other]
+    };
+    scene.lost(&config(""), |service| service.fill("v", 0xa1));
+    let service = scene.start();
+    let fault = import(&service, &scene, &config("content = \"erase\""));
+    let fault = fault.expect_err("it contradicts itself").to_string();
+    assert!(
+        fault.contains("an import keeps what is on device `d`"),
+        "{fault}"
+    );
+    assert_eq!(service.volumes(), Volumes::new());
+    let imported = import(&service, &scene, &config(""));
+    let notes = json(imported.expect("it keeps the data"))["notes"].to_string();
+    assert!(
+        notes.contains("volume v has device d as it was: tenant a reads"),
+        "{notes}"
+    );
+    assert!(!notes.contains("volume w"), "{notes}");
+    assert_eq!(service.content("v").1, BTreeSet::from([0xa1]));
+    service.end();
+}
