@@ -93,8 +93,9 @@ pub enum Request {
         device: String,
         /// Which; all if not given.
         name: Option<String>,
-        /// The policy in front of them.
-        policy: PolicyName,
+        /// The policy in front of those that the file does not name; `fair` if not given.
+        #[serde(default)]
+        policy: Option<PolicyName>,
         /// Only tell what there is.
         list: bool,
     },

@@ -94,9 +94,10 @@ pub enum PartitionCommand {
         /// The open-channel or zoned device
         #[arg(long, help_heading = "Place")]
         device: String,
-        /// Scheduling policy of the switch in front of it
-        #[arg(long, help_heading = "Sharing", default_value = "fair")]
-        policy: PolicyName,
+        /// Scheduling policy of the switch in front of it [default: as the file of the target has
+        /// it, else fair]
+        #[arg(long, help_heading = "Sharing")]
+        policy: Option<PolicyName>,
         /// Only show what is on the device
         #[arg(long, help_heading = "What to do", conflicts_with = "name")]
         list: bool,

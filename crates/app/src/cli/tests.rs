@@ -74,7 +74,7 @@ const TEXTS: [&str; 7] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 29] = [
+const NAMED: [(&str, &[&str]); 30] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -112,6 +112,7 @@ const NAMED: [(&str, &[&str]); 29] = [
     ("--nguid", &["volume create"]),
     ("--nsid", &["perf", "volume create", "volume import"]),
     ("--owner", &["function set"]),
+    ("--policy", &["partition import"]),
     ("--qd", &["perf"]),
     ("--queues", &["perf"]),
     ("--restore-state", &["serve"]),

@@ -40,9 +40,10 @@ impl Work<'_> {
         if !how.yes && !found.risks.is_empty() {
             return Err(Refused::Risks(found.risks).into());
         }
-        let way = match found.import {
-            true => Way::Import,
-            false => Way::Make,
+        // Data come back whatever is promised, and for policies without figures `fair` stands in.
+        let (way, checked) = match found.import {
+            true => (Way::Import, Checked::Never),
+            false => (Way::Make, checked(how.force)),
         };
         // A host that comes to a new tenant finds all its volumes.
         let new = found.before.iter().filter_map(|before| match before {
@@ -51,9 +52,17 @@ impl Work<'_> {
         });
         let new = new.collect();
         self.hold_hosts_back(Some(new));
-        let outcome = self.bring_about(found, checked(how.force), way);
+        let outcome = self.bring_about(found, checked, way);
         self.hold_hosts_back(Some(BTreeSet::new()));
-        outcome
+        let mut shown = outcome?;
+        if way == Way::Import {
+            let doubtful = self.doubtful_guarantees().into_iter();
+            let note = |(tenant, why)| {
+                format!("the guarantee of tenant {tenant} is not known to hold: {why}")
+            };
+            shown.notes.extend(doubtful.map(note));
+        }
+        Ok(shown)
     }
 
     /// Applies the file that the target is started with. What it promises too much of is served
@@ -77,7 +86,7 @@ impl Work<'_> {
                 }
             }
         }
-        if !how.force {
+        if !how.force && !how.import {
             promises::check_file(self, &found.config)?;
         }
         Ok(found)

@@ -274,6 +274,8 @@ pub enum Refused {
     IsPartition(String),
     /// What an encrypted device would overwrite: that, the device below, and what is there.
     CryptOver(String, String, &'static str),
+    /// A partition that waits to be imported, and the policy that the file gives it.
+    PolicyInFile(String, PolicyName),
     /// A volume that is to be imported, and its device that the file has zeroed.
     ErasesImport(String, String),
     /// A pool that waits to be imported: what the file calls it, and its device there.

@@ -160,7 +160,7 @@ impl Work<'_> {
         match step {
             Step::CreateDevice(spec) if spec.partition().is_some() => {
                 let (name, device) = (&spec.name, cut_of(&spec)?.device.clone());
-                if self.take_partition(&spec, checked)? {
+                if self.take_partition(&spec)? {
                     return Ok(vec![format!(
                         "partition {name} was on device {device} and is imported"
                     )]);

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::fault::{InUse, NotFound, Refused, Unavailable};
 use super::partitions::{cut_of, open_channel};
 use super::work::Work;
-use super::{Checked, Fault, Stack, calibrate};
+use super::{Fault, Stack};
 use crate::control::{FoundPartition, FoundPartitionsView, Holds, KindName, View};
 use crate::graph::NodeId;
 use crate::nodes::Node;
@@ -49,7 +49,7 @@ impl Work<'_> {
         &mut self,
         device: &str,
         name: Option<&str>,
-        policy: PolicyName,
+        policy: Option<PolicyName>,
     ) -> Result<View, Fault> {
         let mut found = self.partitions_on(device)?;
         match name {
@@ -65,10 +65,13 @@ impl Work<'_> {
             let cut = PartitionSpec::found(device, recorded.over_provisioning, &recorded.spans);
             let name = recorded.name.clone();
             let spec = match self.waiting_partition(&name) {
+                Some(spec) if policy.is_some_and(|policy| policy != spec.policy) => {
+                    return Err(Refused::PolicyInFile(name, spec.policy).into());
+                }
                 Some(spec) => as_file_has_it(&spec, cut)?,
-                None => DeviceSpec::of_partition(name, cut, policy),
+                None => DeviceSpec::of_partition(name, cut, policy.unwrap_or_default()),
             };
-            specs.push(self.sound_partition(spec, recorded, Checked::Now)?);
+            specs.push(self.sound_partition(spec, recorded)?);
         }
         let names: Vec<_> = specs.iter().map(|spec| spec.name.clone()).collect();
         let follow = self.followers(&[], &names);
@@ -78,11 +81,7 @@ impl Work<'_> {
     }
 
     /// Takes over a partition that a file names, if its device has it; false if it has not.
-    pub(super) fn take_partition(
-        &mut self,
-        spec: &DeviceSpec,
-        checked: Checked,
-    ) -> Result<bool, Fault> {
+    pub(super) fn take_partition(&mut self, spec: &DeviceSpec) -> Result<bool, Fault> {
         let cut = cut_of(spec)?;
         let mut found = self.partitions_on(&cut.device)?.into_iter();
         let Some((recorded, _)) = found.find(|(it, _)| it.name == spec.name) else {
@@ -90,7 +89,7 @@ impl Work<'_> {
         };
         let there = PartitionSpec::found(&cut.device, recorded.over_provisioning, &recorded.spans);
         let spec = as_file_has_it(spec, there)?;
-        let spec = self.sound_partition(spec, recorded, checked)?;
+        let spec = self.sound_partition(spec, recorded)?;
         self.take_partitions(vec![spec])?;
         Ok(true)
     }
@@ -160,13 +159,10 @@ impl Work<'_> {
         below.find_map(|below| self.imported_under(below))
     }
 
-    /// What the record of a partition says that can be taken up, under a name that is free.
-    fn sound_partition(
-        &self,
-        mut spec: DeviceSpec,
-        recorded: Recorded,
-        checked: Checked,
-    ) -> Result<DeviceSpec, Fault> {
+    /// What the record of a partition says that can be taken up, under a name that is free. For a
+    /// policy without figures of the device `fair` stands in, as at a start: finding them out would
+    /// destroy what is imported.
+    fn sound_partition(&self, spec: DeviceSpec, recorded: Recorded) -> Result<DeviceSpec, Fault> {
         let device = cut_of(&spec)?.device.clone();
         if self.knows_partition(&device, &spec.name) {
             return Err(InUse::KnownPartition(spec.name, device).into());
@@ -179,7 +175,6 @@ impl Work<'_> {
             return Err(Unavailable::Partition(Some(device), error).into());
         }
         spec.check()?;
-        calibrate::tell_if_needed(&mut spec, checked)?;
         Ok(spec)
     }
 

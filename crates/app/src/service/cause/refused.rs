@@ -132,6 +132,12 @@ impl fmt::Display for Refused {
                 f,
                 "device `{device}`: device `{below}` holds {what}: choose another one, or say --force if that may be destroyed"
             ),
+            Self::PolicyInFile(partition, policy) => write!(
+                f,
+                "the file gives partition `{partition}` policy `{}`: leave --policy out; `flashyard device set {partition} --policy \
+                 POLICY` changes it when it is imported",
+                policy.name()
+            ),
             Self::ErasesImport(volume, device) => write!(
                 f,
                 "volume `{volume}`: the file says `content = \"erase\"`, and an import keeps what is on device `{device}`, which may be \

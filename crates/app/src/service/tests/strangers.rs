@@ -63,7 +63,7 @@ fn import_partitions(device: &str, name: Option<&str>) -> Request {
     Request::ImportPartitions {
         device: device.into(),
         name: name.map(str::to_owned),
-        policy: crate::spec::PolicyName::Fair,
+        policy: None,
         list: false,
     }
 }
@@ -93,7 +93,7 @@ fn a_partition_is_deleted_on_the_device_that_is_meant() {
             let list = Request::ImportPartitions {
                 device: device.into(),
                 name: None,
-                policy: crate::spec::PolicyName::Fair,
+                policy: None,
                 list: true,
             };
             let shown = serde_json::to_value(done(&service, list)).expect("plain data");
@@ -360,5 +360,61 @@ fn an_import_neither_erases_nor_keeps_a_whole_device_against_the_file() {
     );
     assert!(!notes.contains("volume w"), "{notes}");
     assert_eq!(service.content("v").1, BTreeSet::from([0xa1]));
+    service.end();
+}
+
+/// Figures of a device cannot be found out without destroying what is on it: `fair` stands in.
+#[test]
+fn an_import_needs_no_figures_of_the_device() {
+    let scene = Scene::new("no-figures");
+    let whole = |more: &str| volume("v", "device = \"db\"", "a", more);
+    let lost = [
+        channels(0),
+        partition("db", 0, "0-1"),
+        tenant("a"),
+        whole(""),
+    ];
+    scene.lost(&lost, |service| service.fill("v", 0xa1));
+    let figured = partition("db", 0, "0-1") + "policy = \"reflex\"\n";
+    let uuid = "uuid = \"2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\"";
+    let file = [channels(0), figured, tenant("a"), whole(uuid)];
+    for by_file in [false, true] {
+        let service = match by_file {
+            false => scene.start_with(&file),
+            true => scene.start(),
+        };
+        if by_file {
+            import(&service, &scene, &file).expect("it waits for no figures");
+        } else {
+            let mut other = import_partitions("oc0", Some("db"));
+            if let Request::ImportPartitions { policy, .. } = &mut other {
+                *policy = Some(crate::spec::PolicyName::Fifo);
+            }
+            let says = "the file gives partition `db` policy `reflex`: leave --policy out";
+            refused(&service, other, says);
+            done(&service, import_partitions("oc0", Some("db")));
+        }
+        let shown = json(done(&service, Request::Show(KindName::Device, "db".into())));
+        assert_eq!(shown["policy"], "reflex", "{shown}");
+        assert!(shown.to_string().contains("`fair` stands in"), "{shown}");
+        assert_eq!(service.content("v").1, BTreeSet::from([0xa1]));
+        service.end();
+        scene.lose_state();
+    }
+}
+
+/// What comes back does so whatever is promised, by a file as by a command.
+#[test]
+fn an_import_by_a_file_is_not_refused_for_what_is_promised() {
+    let scene = Scene::new("promised");
+    scene.lost(&[pool_on(0), tenant("a"), in_pool("v", "a", "")], |_| {});
+    let slow = pool_on(0).replace("size", "capability = { read_iops = 1000 }\nsize");
+    let much = tenant("a") + "guarantee = { read_iops = 1500 }\n";
+    let service = scene.start();
+    let imported = import(&service, &scene, &[slow, much, in_pool("v", "a", "")]);
+    let notes = json(imported.expect("it is not refused"))["notes"].to_string();
+    let says = "the guarantee of tenant a is not known to hold: this would sell 150 %";
+    assert!(notes.contains(says), "{notes}");
+    assert_eq!(owner(&service, "v").as_deref(), Some("a"));
     service.end();
 }
