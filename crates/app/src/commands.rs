@@ -246,7 +246,13 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
 
 /// `flashyard volume …`.
 pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
-    let request = match args.command {
+    let request = volume_request(args.command)?;
+    run(&args.reach, &request)
+}
+
+/// What `flashyard volume …` asks for.
+pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
+    Ok(match command {
         VolumeCommand::List => Request::List(KindName::Volume),
         VolumeCommand::Show { name } => Request::Show(KindName::Volume, name),
         VolumeCommand::Set { name, change } => Request::SetVolume {
@@ -258,7 +264,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
         },
         VolumeCommand::Delete { name, yes: true } => Request::Delete(KindName::Volume, name),
         VolumeCommand::Delete { name, yes: false } => {
-            return Err(Invalid::Destroys(KindName::Volume, name).into());
+            return Err(Invalid::Destroys(KindName::Volume, name));
         }
         VolumeCommand::Create {
             name,
@@ -300,6 +306,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
             name,
             pool,
             tenant,
+            uuid,
             nsid,
             nguid,
             eui64,
@@ -312,7 +319,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
             size: None,
             tenant,
             content: None,
-            uuid: None,
+            uuid,
             nguid,
             eui64,
             nsid,
@@ -332,10 +339,9 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
             force,
         },
         VolumeCommand::Move { name, tenant, .. } => {
-            return Err(Invalid::GivesAway(name, tenant).into());
+            return Err(Invalid::GivesAway(name, tenant));
         }
-    };
-    run(&args.reach, &request)
+    })
 }
 
 /// `flashyard tenant …`.

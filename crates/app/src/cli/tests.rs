@@ -63,10 +63,12 @@ fn every_option_stands_in_a_group() {
 }
 
 /// Where the texts of refusals are.
-const TEXTS: [&str; 7] = [
+const TEXTS: [&str; 9] = [
     include_str!("../service/cause.rs"),
     include_str!("../service/cause/in_use.rs"),
     include_str!("../service/cause/refused.rs"),
+    include_str!("../service/cause/remote.rs"),
+    include_str!("../service/cause/to_import.rs"),
     include_str!("../service/promises.rs"),
     include_str!("../state/error.rs"),
     include_str!("../failure.rs"),
@@ -74,7 +76,7 @@ const TEXTS: [&str; 7] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 30] = [
+const NAMED: [(&str, &[&str]); 32] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -86,6 +88,7 @@ const NAMED: [(&str, &[&str]); 30] = [
         &["partition delete", "pool import", "volume create"],
     ),
     ("--erase", &["volume create"]),
+    ("--eui64", &["volume create", "volume import"]),
     (
         "--force",
         &[
@@ -109,15 +112,16 @@ const NAMED: [(&str, &[&str]); 30] = [
     ("--limit", &["tenant set"]),
     ("--listen", &["serve", "target set"]),
     ("--mode", &["function set"]),
-    ("--nguid", &["volume create"]),
+    ("--nguid", &["volume create", "volume import"]),
     ("--nsid", &["perf", "volume create", "volume import"]),
     ("--owner", &["function set"]),
     ("--policy", &["partition import"]),
     ("--qd", &["perf"]),
     ("--queues", &["perf"]),
+    ("--read-only", &["volume create", "volume import"]),
     ("--restore-state", &["serve"]),
     ("--state", &["serve", "restore", "status", "volume list"]),
-    ("--uuid", &["volume create"]),
+    ("--uuid", &["volume create", "volume import"]),
     ("--weight", &["tenant set"]),
     (
         "--yes",
@@ -136,7 +140,7 @@ const NAMED: [(&str, &[&str]); 30] = [
 /// Words such as `--force` in a text.
 fn options(text: &str) -> impl Iterator<Item = &str> {
     let end = |rest: &str| {
-        let name = |c: char| c.is_ascii_lowercase() || c == '-';
+        let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         rest.find(|c| !name(c)).unwrap_or(rest.len())
     };
     let found = text

@@ -172,12 +172,14 @@ pub enum VolumeCommand {
     /// Give a volume that is in a pool, and that the target does not know, to a tenant with its
     /// content
     #[command(
-        after_help = "Example:\n  flashyard volume import orders --pool fast --tenant db --nsid 3\n\n\
+        after_help = "Examples:\n  flashyard volume import orders --pool fast --tenant db --nsid 3\n  \
+        flashyard volume import orders --pool fast --tenant db --uuid 2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\n\n\
         It keeps its UUID, and by it hosts know the disk. Its number in the tenant's subsystem, and an NGUID or EUI64\n\
-        that it was given, are not in the pool: say them if hosts are to find them as they were."
+        that it was given, are not in the pool: say them if hosts are to find them as they were. With --uuid it may\n\
+        have another name in the pool: it is called as you say from now on."
     )]
     Import {
-        /// Its name in the pool
+        /// Its name in the pool; with --uuid the name that it gets
         name: String,
         /// The pool that it is in
         #[arg(long, help_heading = "Place")]
@@ -185,6 +187,9 @@ pub enum VolumeCommand {
         /// Who gets it, and may read what is in it
         #[arg(long, help_heading = "Owner")]
         tenant: String,
+        /// UUID that it has in the pool
+        #[arg(long, help_heading = "Identity")]
+        uuid: Option<NamespaceUuid>,
         /// Number of its namespace in the tenant's subsystem, 1 to 1024 [default: the next free
         /// one]
         #[arg(long, help_heading = "Identity", value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]

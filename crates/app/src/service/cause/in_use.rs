@@ -97,7 +97,7 @@ impl fmt::Display for InUse {
                 f,
                 "volume `{volume}`: pool `{pool}` holds a volume of uuid {uuid}, called `{name}`, which the state does not know: \
                  import it by \
-                 `flashyard volume import {name} --pool {pool} --tenant TENANT`, or give another uuid"
+                 `flashyard volume import {volume} --pool {pool} --tenant TENANT --uuid {uuid}`, or give another uuid"
             ),
             Self::Imported(volume, (name, tenant)) => write!(
                 f,

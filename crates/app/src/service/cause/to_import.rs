@@ -21,10 +21,12 @@ impl fmt::Display for ToImport {
             Self::Volume(spec, pool) => write!(
                 f,
                 "the file has it in pool `{pool}`, and the state does not know it: import it with `flashyard volume import {} --pool {pool} \
-                 --tenant {}{}`",
+                 --tenant {}{}{}`",
                 spec.name,
                 spec.tenant,
-                numbers(spec)
+                // In the pool it may have another name.
+                option(" --uuid ", spec.uuid),
+                others(spec)
             ),
             Self::Whole(spec, device) => {
                 let uuid = spec.uuid.map_or("UUID".to_owned(), |uuid| uuid.to_string());
@@ -34,7 +36,7 @@ impl fmt::Display for ToImport {
                      --device {device} --tenant {} --keep --uuid {uuid}{}`, or have it zeroed with --erase",
                     spec.name,
                     spec.tenant,
-                    numbers(spec)
+                    others(spec)
                 )
             }
             Self::Hosts => f.write_str(
@@ -50,16 +52,21 @@ impl fmt::Display for ToImport {
     }
 }
 
-/// What hosts know a volume by, besides its UUID, as a file has it.
-fn numbers(spec: &VolumeSpec) -> String {
-    let flag = |name: &str, value: Option<String>| {
-        let value = value.map(|value| format!(" --{name} {value}"));
-        value.unwrap_or_default()
+/// What else a file says of a volume: what hosts know it by besides its UUID, and its protection.
+fn others(spec: &VolumeSpec) -> String {
+    let read_only = match spec.read_only {
+        Some(true) => " --read-only",
+        _ => "",
     };
     [
-        flag("nguid", spec.nguid.map(|it| it.to_string())),
-        flag("eui64", spec.eui64.map(|it| it.to_string())),
-        flag("nsid", spec.nsid.map(|it| it.to_string())),
+        option(" --nguid ", spec.nguid),
+        option(" --eui64 ", spec.eui64),
+        option(" --nsid ", spec.nsid),
+        read_only.to_owned(),
     ]
     .concat()
+}
+
+fn option(name: &str, value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(String::new, |value| format!("{name}{value}"))
 }

@@ -418,3 +418,52 @@ fn an_import_by_a_file_is_not_refused_for_what_is_promised() {
     assert_eq!(owner(&service, "v").as_deref(), Some("a"));
     service.end();
 }
+
+/// What `status` says to type, as the request that it is.
+fn typed(service: &Service, volume: &str) -> Request {
+    let waiting = service.stack().faults_to_import();
+    let found = waiting
+        .into_iter()
+        .find(|(kind, name, _)| *kind == KindName::Volume && name == volume);
+    let why = found.expect("it waits").2.to_string();
+    let command = why
+        .split('`')
+        .find(|it| it.starts_with("flashyard "))
+        .expect("a command");
+    let cli = <crate::cli::Cli as clap::Parser>::try_parse_from(command.split(' '));
+    let crate::cli::Command::Volume(args) = cli.expect("it can be typed").command else {
+        panic!("{command}");
+    };
+    crate::commands::volume_request(args.command).expect("it is right")
+}
+
+/// A volume that has another name in its pool than in the file, and is protected: the command that
+/// is suggested gives it back as the file has it.
+#[test]
+fn what_is_suggested_gives_a_volume_back_as_the_file_has_it() {
+    let scene = Scene::new("suggested");
+    let uuid = "uuid = \"2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\"\n";
+    let there = in_pool("v", "a", uuid);
+    scene.lost(&[pool_on(0), tenant("a"), there], |service| {
+        service.fill("v", 0xa1)
+    });
+    let more = uuid.to_owned() + "nsid = 9\neui64 = \"0123456789abcdef\"\nread_only = true\n";
+    // The pool is imported while nothing is known of the volume; then a file names it.
+    let pool = pool_on(0);
+    let disk = &pool[..pool.find("[[pool]]").expect("it has one")];
+    let service = scene.with(&[disk.to_owned(), tenant("a")].concat());
+    done(&service, import_pool(None));
+    service.end();
+    let service = scene.start_with(&[pool.clone(), tenant("a"), in_pool("orders", "a", &more)]);
+    done(&service, typed(&service, "orders"));
+    let stack = service.stack();
+    let record = &stack.volume("orders").expect("it is there").1.record;
+    assert_eq!((record.nsid, record.spec.read_only), (9, Some(true)));
+    assert_eq!(
+        record.spec.eui64.map(String::from).as_deref(),
+        Some("0123456789abcdef")
+    );
+    assert_eq!(service.content("orders").1, BTreeSet::from([0xa1]));
+    assert_eq!(stack.faults_to_import().len(), 0);
+    service.end();
+}
