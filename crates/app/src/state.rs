@@ -231,7 +231,7 @@ impl State {
         Ok(inventory)
     }
 
-    /// Adds or changes a device.
+    /// Changes a device, or adds one that is known to be new.
     pub fn put_device(&mut self, spec: &DeviceSpec) -> Result<(), StateError> {
         self.execute(
             "INSERT INTO device (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET spec = ?2",
@@ -239,12 +239,16 @@ impl State {
         )
     }
 
-    /// Adds devices, all in one change.
-    pub fn put_devices(&mut self, specs: &[DeviceSpec]) -> Result<(), StateError> {
+    /// Adds devices under names that are free, all in one change.
+    pub fn add_devices(&mut self, specs: &[DeviceSpec]) -> Result<(), StateError> {
         self.change(|transaction| {
             for spec in specs {
-                let values = params![spec.name, encode(spec)];
-                transaction.execute("INSERT INTO device (name, spec) VALUES (?1, ?2)", values)?;
+                let sql =
+                    "INSERT INTO device (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+                match transaction.execute(sql, params![spec.name, encode(spec)])? {
+                    0 => return Err(StateError::DeviceExists(spec.name.clone())),
+                    _ => {}
+                }
             }
             Ok(())
         })

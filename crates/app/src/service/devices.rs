@@ -105,7 +105,7 @@ impl Work<'_> {
         spec.disposable =
             self.is_blank_at(home, id) || below.is_some_and(|below| self.is_disposable(below));
         let noted = self.commit(|state, _| {
-            state.put_device(&spec)?;
+            state.add_devices(std::slice::from_ref(&spec))?;
             Ok(move |stack: &mut Stack| stack.graph.add_open(id, spec, home))
         });
         if let Err(fault) = noted {

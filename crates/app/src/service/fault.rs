@@ -149,7 +149,8 @@ impl From<StateError> for Fault {
             {
                 Self::Invalid(Invalid::State(error))
             }
-            StateError::NumberTaken { .. }
+            StateError::DeviceExists(_)
+            | StateError::NumberTaken { .. }
             | StateError::NoNumber(_)
             | StateError::Locked(_)
             | StateError::BackupExists(_) => Self::InUse(InUse::State(error)),

@@ -23,7 +23,6 @@ use crate::nodes::Node;
 use crate::spec::{
     ContentName, DeviceSpec, Medium, PartitionSpec, PolicyName, Section, Unlike, VolumeSpec,
 };
-use crate::state::Kind;
 
 /// A partition on a device, and what is in it if nothing uses it.
 type Found = (Recorded, Option<Holds>);
@@ -194,13 +193,8 @@ impl Work<'_> {
                 }
             }
         }
-        let noted = self.commit(|state, stack| {
-            for spec in &specs {
-                if stack.graph.find(Kind::Device, &spec.name).is_some() {
-                    return Err(InUse::Name(KindName::Device, spec.name.clone()).into());
-                }
-            }
-            state.put_devices(&specs)?;
+        let noted = self.commit(|state, _| {
+            state.add_devices(&specs)?;
             let places: Vec<_> = taken.iter().copied().zip(specs).collect();
             Ok(move |stack: &mut Stack| {
                 for ((id, home), spec) in places {

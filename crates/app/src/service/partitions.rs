@@ -49,8 +49,9 @@ impl Work<'_> {
         }
         if let Medium::Partition(cut) = &mut spec.medium {
             cut.imported = false;
+            cut.unfinished = true;
         }
-        self.note(&mut spec, true)?;
+        self.store(|state| state.add_devices(std::slice::from_ref(&spec)))?;
         let home = match self.open_partition(id, &spec) {
             Ok(home) => home,
             Err(fault) => {

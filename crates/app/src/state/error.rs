@@ -30,6 +30,8 @@ pub enum StateError {
     NoBackup(PathBuf, String),
     /// A backup was to be put where a store is.
     InPlace(PathBuf),
+    /// A device of this name is noted already: it is there, or another command makes it.
+    DeviceExists(String),
     /// The tenant has as many volumes as it can have.
     NoNumber(String),
     /// Another volume of the tenant has this namespace number.
@@ -73,6 +75,10 @@ impl std::fmt::Display for StateError {
                 f,
                 "cannot use {} as a backup: {error}; give another file",
                 path.display()
+            ),
+            Self::DeviceExists(name) => write!(
+                f,
+                "there is a device `{name}` already, or another command is making it: `flashyard device list` shows all"
             ),
             Self::Io(path, error) => write!(f, "cannot use {}: {error}", path.display()),
             Self::Sqlite(error) => write!(

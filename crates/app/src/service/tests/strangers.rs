@@ -467,3 +467,38 @@ fn what_is_suggested_gives_a_volume_back_as_the_file_has_it() {
     assert_eq!(stack.faults_to_import().len(), 0);
     service.end();
 }
+
+/// Another command is making a device, and has noted only its name: nobody takes that.
+#[test]
+fn a_name_that_is_being_given_is_not_given_again() {
+    let scene = Scene::new("name-race");
+    scene.lost(&[channels(0), partition("db", 0, "0-1")], |_| {});
+    let service = scene.with(&[channels(0)].concat());
+    let noted = |name: &str| {
+        let spec = format!("name = \"{name}\"\nkind = \"memory\"\nsize = \"4MiB\"");
+        toml::from_str::<DeviceSpec>(&spec).expect("a device")
+    };
+    for name in ["db", "logs", "ram"] {
+        let noted = service.store().put_device(&noted(name));
+        assert!(noted.is_ok(), "{noted:?}");
+    }
+    let cut = partition("logs", 0, "2-3");
+    let cut = Config::parse(&cut).expect("it is right").devices.remove(0);
+    let ram = DeviceSpec {
+        block_size: 512,
+        ..noted("ram")
+    };
+    for taken in [
+        import_partitions("oc0", None),
+        Request::CreateDevice(cut),
+        Request::CreateDevice(ram),
+    ] {
+        refused(&service, taken, "or another command is making it");
+    }
+    let inventory = service.store().inventory().expect("it is whole");
+    for name in ["db", "logs", "ram"] {
+        assert_eq!(inventory.devices[name], noted(name));
+    }
+    assert_eq!(service.on_devices(), BTreeSet::from(["db".to_owned()]));
+    service.end();
+}
