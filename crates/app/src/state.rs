@@ -245,9 +245,8 @@ impl State {
             for spec in specs {
                 let sql =
                     "INSERT INTO device (name, spec) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
-                match transaction.execute(sql, params![spec.name, encode(spec)])? {
-                    0 => return Err(StateError::DeviceExists(spec.name.clone())),
-                    _ => {}
+                if transaction.execute(sql, params![spec.name, encode(spec)])? == 0 {
+                    return Err(StateError::DeviceExists(spec.name.clone()));
                 }
             }
             Ok(())

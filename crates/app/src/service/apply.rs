@@ -56,13 +56,17 @@ impl Work<'_> {
         self.hold_hosts_back(Some(BTreeSet::new()));
         let mut shown = outcome?;
         if way == Way::Import {
-            let doubtful = self.doubtful_guarantees().into_iter();
-            let note = |(tenant, why)| {
-                format!("the guarantee of tenant {tenant} is not known to hold: {why}")
-            };
-            shown.notes.extend(doubtful.map(note));
+            shown.notes.extend(self.notes_of_promises());
         }
         Ok(shown)
+    }
+
+    /// What is to be said of guarantees that were not checked.
+    fn notes_of_promises(&self) -> Vec<String> {
+        let doubtful = self.doubtful_guarantees().into_iter();
+        let note =
+            |(tenant, why)| format!("the guarantee of tenant {tenant} is not known to hold: {why}");
+        doubtful.map(note).collect()
     }
 
     /// Applies the file that the target is started with. What it promises too much of is served

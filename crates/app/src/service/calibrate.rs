@@ -89,7 +89,7 @@ impl Work<'_> {
     fn note_capability(&mut self, device: NodeId, found: Calibration) -> Result<(), Fault> {
         self.change_spec(device, |spec| found.put_into(spec))?;
         let noted = self.graph.device(device);
-        if noted.is_some_and(|device| device.spec.policy.is_told()) {
+        if noted.is_some_and(|device| device.spec.policy.needs_figures()) {
             self.renew_policy(device);
         }
         Ok(())
@@ -216,11 +216,12 @@ pub(super) async fn clear_scratch(pool: &Pool) -> Result<(), PoolError> {
 /// Finds out what the policy of `spec` needs to know, where that can be found out by itself; else
 /// it is refused. A start measures nothing and refuses nothing: `fair` stands in until somebody has
 /// measured.
-pub(super) fn tell_if_needed(spec: &mut DeviceSpec, checked: Checked) -> Result<(), Fault> {
+pub(super) fn find_figures(spec: &mut DeviceSpec, checked: Checked) -> Result<(), Fault> {
     if checked == Checked::Never {
         return Ok(());
     }
-    if spec.policy.is_told() && spec.capability.is_none() && spec.kind() == DeviceKind::Flash {
+    if spec.policy.needs_figures() && spec.capability.is_none() && spec.kind() == DeviceKind::Flash
+    {
         Calibration::of_model(spec)?.put_into(spec);
     }
     policies::check(spec)

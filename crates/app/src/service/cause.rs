@@ -267,7 +267,7 @@ pub enum Refused {
     /// A device whose user has hardly written to it: how many percent of the reads found zeroes.
     Unwritten(String, u64),
     /// A policy that needs figures of the device.
-    Untold(PolicyName, String),
+    NeedsFigures(PolicyName, String),
     /// A partition that takes no more writes.
     Spent(String),
     /// A partition that is to be deleted as a device, which keeps what it stores.

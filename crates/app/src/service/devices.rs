@@ -88,7 +88,7 @@ impl Work<'_> {
             Medium::Crypt(layer) => Some(self.check_below(&spec, &layer.device)?),
             _ => None,
         };
-        calibrate::tell_if_needed(&mut spec, checked)?;
+        calibrate::find_figures(&mut spec, checked)?;
         let id = self.reserve();
         if spec.partition().is_some() {
             return self.create_partition(id, spec);

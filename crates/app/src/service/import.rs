@@ -151,7 +151,7 @@ impl Work<'_> {
     }
 
     /// A step of a file, for which pools and volumes that are on devices are taken over, and only
-    /// what is not there is made. Tells what was found.
+    /// what is not there is made. Gives a note for each that was found.
     pub(super) fn carry_out_importing(
         &mut self,
         step: Step,
@@ -180,23 +180,30 @@ impl Work<'_> {
                     spec.device()
                 )]),
             },
-            Step::CreateVolumes(mut specs) => {
-                let mut notes = Vec::new();
-                for spec in &mut specs {
-                    notes.extend(self.keep_whole(spec)?);
-                    if self.find_in_pool(spec)? {
-                        let (name, pool) = (&spec.name, spec.pool.as_deref().unwrap_or_default());
-                        notes.push(format!(
-                            "volume {name} was in pool {pool}: tenant {} reads all that is in it",
-                            spec.tenant
-                        ));
-                    }
-                }
-                self.create_volumes(specs, checked)?;
-                Ok(notes)
-            }
+            Step::CreateVolumes(specs) => self.import_or_create(specs, checked),
             step => self.carry_out(step, checked).map(|()| Vec::new()),
         }
+    }
+
+    /// Volumes of a file: those that their pools have are taken over, the others made.
+    fn import_or_create(
+        &mut self,
+        mut specs: Vec<VolumeSpec>,
+        checked: Checked,
+    ) -> Result<Vec<String>, Fault> {
+        let mut notes = Vec::new();
+        for spec in &mut specs {
+            notes.extend(self.keep_whole(spec)?);
+            if self.find_in_pool(spec)? {
+                let (name, pool) = (&spec.name, spec.pool.as_deref().unwrap_or_default());
+                notes.push(format!(
+                    "volume {name} was in pool {pool}: tenant {} reads all that is in it",
+                    spec.tenant
+                ));
+            }
+        }
+        self.create_volumes(specs, checked)?;
+        Ok(notes)
     }
 
     /// Forgets a pool and leaves it on its device.

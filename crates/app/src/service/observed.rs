@@ -143,7 +143,7 @@ fn is_promised_any(spec: &TenantSpec) -> bool {
 /// Each promise with its unit and how much it is, and how it stands if its device has reported.
 fn judge_all(
     spec: &TenantSpec,
-    has_told: bool,
+    has_reported: bool,
     recent: Option<&Recent>,
 ) -> Vec<(&'static str, &'static str, u64, Option<Verdict>)> {
     let limit = spec.limit.unwrap_or_default();
@@ -158,11 +158,11 @@ fn judge_all(
             } else {
                 "per_second"
             };
-            let verdict = has_told.then(|| judge_rate(rate, promised, recent, limit));
+            let verdict = has_reported.then(|| judge_rate(rate, promised, recent, limit));
             Some((key, unit, promised, verdict))
         });
     let target = spec.latency_target.map(|target| {
-        let verdict = has_told.then(|| judge_latency(target.0, recent, limit));
+        let verdict = has_reported.then(|| judge_latency(target.0, recent, limit));
         ("latency_target", "us", target.0.as_us(), verdict)
     });
     rates.chain(target).collect()

@@ -114,7 +114,7 @@ impl Work<'_> {
         Ok(core)
     }
 
-    /// Units that somebody has of whom the target does not know are to be imported, not deleted.
+    /// Units of a partition that the target does not know: it is to be imported, not deleted.
     fn name_unknown(&self, fault: Fault, parent: NodeId) -> Fault {
         match fault {
             Fault::InUse(InUse::Partition(PartitionError::Layout(LayoutError::Overlap(

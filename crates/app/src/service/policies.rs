@@ -1,5 +1,5 @@
-//! The policies that a device can have. Most learn what they have to know of it; two have to be
-//! told, and are made from what `device calibrate` has found out.
+//! The policies that a device can have. Most learn what they have to know of it; two need figures
+//! of the device, and are made from what `device calibrate` has found out.
 
 use flashyard_sched::flashfq::{Line, Model};
 use flashyard_sched::gimbal::{Flaws, Tuning};
@@ -60,7 +60,7 @@ impl PolicyName {
     }
 
     /// Whether it needs figures of the device.
-    pub fn is_told(self) -> bool {
+    pub fn needs_figures(self) -> bool {
         matches!(self, Self::Reflex | Self::FlashFq)
     }
 }
@@ -107,10 +107,10 @@ pub(super) fn stand_in(spec: &DeviceSpec) -> Option<String> {
 
 /// Refuses a policy that needs figures of the device when there are none.
 pub(super) fn check(spec: &DeviceSpec) -> Result<(), Fault> {
-    if !spec.policy.is_told() || Facts::of(spec).is_some() {
+    if !spec.policy.needs_figures() || Facts::of(spec).is_some() {
         return Ok(());
     }
-    Err(Refused::Untold(spec.policy, spec.name.clone()).into())
+    Err(Refused::NeedsFigures(spec.policy, spec.name.clone()).into())
 }
 
 impl Facts {
@@ -193,7 +193,7 @@ mod tests {
     const RATES: &str = "read_iops = 400000, write_iops = 40000, read_bandwidth = \"3GB/s\"";
 
     #[test]
-    fn who_has_to_be_told_is_refused_when_nobody_knows() {
+    fn a_policy_that_needs_figures_is_refused_without_them() {
         for policy in ["reflex", "flashfq"] {
             for known in [
                 String::new(),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_what_they_are_told() {
+    fn policies_are_made_from_what_was_measured() {
         let spec = device(&format!(
             "policy = \"reflex\"\ncapability = {{ {RATES}, write_bandwidth = \"200MB/s\" }}\n\
              curve = [{{ read_iops = 200000, mean_ns = 90000, p50_ns = 80000, p95_ns = 120000, p99_ns = 1 }}, \

@@ -19,7 +19,7 @@ impl Work<'_> {
         let (id, device) = self.device(name)?;
         let mut wanted = device.spec.clone();
         wanted.policy = policy;
-        calibrate::tell_if_needed(&mut wanted, Checked::Now)?;
+        calibrate::find_figures(&mut wanted, Checked::Now)?;
         self.change_spec(id, |spec| {
             // What else was noted of it since stays.
             spec.policy = policy;
@@ -38,7 +38,7 @@ impl Work<'_> {
         mut wanted: DeviceSpec,
         checked: Checked,
     ) -> Result<(), Fault> {
-        calibrate::tell_if_needed(&mut wanted, checked)?;
+        calibrate::find_figures(&mut wanted, checked)?;
         if let Some(layer) = wanted.fault_layer() {
             self.check_reach(layer)?;
         }

@@ -110,7 +110,7 @@ impl fmt::Display for Refused {
                 "{part} % of the reads of device `{device}` found nothing that was ever written, which says nothing of the device: \
                  nothing is noted; measure it again when its user has filled it"
             ),
-            Self::Untold(policy, device) => {
+            Self::NeedsFigures(policy, device) => {
                 let policy = policy.name();
                 write!(
                     f,
