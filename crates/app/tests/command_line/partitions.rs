@@ -483,7 +483,7 @@ fn what_a_kill_left_half_done_is_cleared_away() {
     assert_eq!(noted.expect("they are there"), 2);
     // As a store of version 1, which has no checksum that this would not fit.
     let older = state.execute_batch(
-        "DROP TABLE content; DROP TABLE counted; ALTER TABLE target DROP COLUMN life;
+        "DROP TABLE content; DROP TABLE counted; DROP TABLE function; ALTER TABLE target DROP COLUMN life;
          ALTER TABLE target DROP COLUMN settings; DROP TABLE document; DROP INDEX volume_of_tenant; PRAGMA user_version = 1",
     );
     older.expect("nobody uses it");
