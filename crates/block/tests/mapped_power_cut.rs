@@ -1,0 +1,239 @@
+//! The power is cut under a mapped pool: at every change of its disk in a short life, and at random
+//! ones in a life long enough for garbage collection. Of what was not flushed any subset survives,
+//! torn between sectors. Flushed data are there, every block is as some write since left it, the
+//! check finds nothing wrong, and what was read once stays through a cut of the recovery itself.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use flashyard_block::pool::{Kind, Pool, check};
+use flashyard_block::{DeviceExt, SharedDevice, Tag, Verdict};
+use flashyard_runtime::Rt;
+use flashyard_testbed::cut::after_cut;
+use flashyard_testbed::{Disk, Event, filled, read, run};
+use flashyard_time::Rng;
+
+const MIB: usize = 1 << 20;
+const BLOCK: usize = 4096;
+/// Blocks of the volume that are written.
+const BLOCKS: u64 = 2048;
+
+/// A write of a block: when it began and when it was durable, in events of the disk.
+#[derive(Clone, Copy)]
+struct Written {
+    began: usize,
+    durable: usize,
+    value: u32,
+}
+
+/// What a host did with a volume.
+#[derive(Default)]
+struct History {
+    writes: BTreeMap<u64, Vec<Written>>,
+}
+
+impl History {
+    fn begin(&mut self, blocks: Range<u64>, began: usize, value: u32) {
+        for block in blocks {
+            let written = Written {
+                began,
+                durable: usize::MAX,
+                value,
+            };
+            self.writes.entry(block).or_default().push(written);
+        }
+    }
+
+    /// All that was written so far is durable.
+    fn flushed(&mut self, happened: usize) {
+        for written in self.writes.values_mut().flatten() {
+            written.durable = written.durable.min(happened);
+        }
+    }
+
+    /// The last write of each block is.
+    fn durable(&mut self, blocks: Range<u64>, happened: usize) {
+        for block in blocks {
+            let writes = self.writes.get_mut(&block).into_iter().flatten();
+            for written in writes {
+                written.durable = written.durable.min(happened);
+            }
+        }
+    }
+
+    /// Whether a block may have a value after a cut.
+    fn allows(&self, block: u64, value: u32, happened: usize) -> bool {
+        let Some(writes) = self.writes.get(&block) else {
+            return value == 0;
+        };
+        let durable = writes.iter().rposition(|it| it.durable <= happened);
+        let mut newer = writes[durable.unwrap_or(0)..].iter();
+        (durable.is_none() && value == 0)
+            || newer.any(|it| it.began <= happened && it.value == value)
+    }
+}
+
+/// A host at work on a volume of a mapped pool.
+struct Life {
+    disk: Disk,
+    pool: Pool,
+    volume: SharedDevice,
+    rng: Rng,
+    history: History,
+    value: u32,
+    start: usize,
+}
+
+impl Life {
+    async fn new(rt: &Rt, seed: u64) -> Self {
+        let disk = Disk::new(BLOCK as u32, vec![0; 33 * MIB], seed);
+        let made = Pool::create_kind(rt, disk.shared(), [7; 16], Kind::Mapped, false).await;
+        let pool = made.expect("an empty disk");
+        let volume = pool.create_volume("v", [1; 16], 1 << 30).await.unwrap();
+        Self {
+            start: disk.happened(),
+            disk,
+            pool,
+            volume,
+            rng: Rng::new(seed),
+            history: History::default(),
+            value: 0,
+        }
+    }
+
+    async fn step(&mut self) {
+        let first = self.rng.below(BLOCKS - 32);
+        let blocks = first..first + 1 + self.rng.below(32);
+        let (tag, count) = (Tag::default(), blocks.end - blocks.start);
+        let began = self.disk.happened();
+        match self.rng.below(10) {
+            0 => {
+                self.volume.flush(tag).await.unwrap();
+                self.history.flushed(self.disk.happened());
+            }
+            1 => {
+                self.history.begin(blocks, began, 0);
+                self.volume.deallocate(tag, first, count).await.unwrap();
+            }
+            chance => {
+                self.value += 1;
+                let mut data = filled(count as usize * BLOCK, 0);
+                for word in data.chunks_exact_mut(4) {
+                    word.copy_from_slice(&self.value.to_le_bytes());
+                }
+                self.history.begin(blocks.clone(), began, self.value);
+                let fua = chance == 2;
+                self.volume.write(tag, first, data, fua).await.unwrap();
+                if fua {
+                    self.history.durable(blocks, self.disk.happened());
+                }
+            }
+        }
+    }
+}
+
+/// The value of each block, or that it is torn.
+async fn values(pool: &Pool) -> Vec<u32> {
+    let volume = pool.volume("v").expect("it was made durably");
+    let mut values = Vec::new();
+    for block in (0..BLOCKS).step_by(32) {
+        let bytes = read(&*volume, block, 32 * BLOCK).await.expect("good media");
+        values.extend(bytes.chunks_exact(BLOCK).map(|block| {
+            let value = u32::from_le_bytes(block[..4].try_into().expect("4 bytes"));
+            let whole = block
+                .chunks_exact(4)
+                .all(|word| word == value.to_le_bytes());
+            assert!(whole, "a torn block");
+            value
+        }));
+    }
+    values
+}
+
+/// Cuts the power after so many events, and once more in the recovery.
+async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64) {
+    let place = format!("seed {seed}, cut after {happened} events");
+    let blank = vec![0; 33 * MIB];
+    let left = after_cut(&blank, &events[..happened], seed ^ happened as u64);
+    let disk = Disk::new(BLOCK as u32, left.clone(), seed);
+    let report = check(rt, disk.shared()).await.expect("it can be read");
+    assert_ne!(report.verdict(), Verdict::Lost, "{place}: {report}");
+    assert!(*disk.content() == left, "{place}: a check writes nothing");
+
+    let pool = Pool::open(rt, disk.shared()).await.expect(&place);
+    let found = values(&pool).await;
+    for (block, value) in (0..).zip(&found) {
+        assert!(
+            life.history.allows(block, *value, happened),
+            "{place}: block {block} has {value}"
+        );
+    }
+    pool.close().await;
+    let again = disk.events();
+    let cut = seed as usize * 31 % (again.len() + 1);
+    let left = after_cut(&left, &again[..cut], seed);
+    let disk = Disk::new(BLOCK as u32, left, seed);
+    let pool = Pool::open(rt, disk.shared()).await.expect(&place);
+    // Nothing was read before the incarnation was durable, if the cut came before that.
+    if cut == again.len() {
+        assert!(
+            values(&pool).await == found,
+            "{place}: what was read has changed"
+        );
+    } else {
+        for (block, value) in (0..).zip(values(&pool).await) {
+            assert!(life.history.allows(block, value, happened), "{place}");
+        }
+    }
+    pool.close().await;
+    let report = check(rt, disk.shared()).await.expect("it can be read");
+    assert_ne!(report.verdict(), Verdict::Lost, "{place}: {report}");
+}
+
+fn rounds() -> u64 {
+    let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
+    rounds.and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn a_cut_at_every_change_loses_nothing_that_was_flushed() {
+    run(async |rt: Rt| {
+        for seed in 0..rounds() {
+            let mut life = Life::new(&rt, seed).await;
+            for _ in 0..30 {
+                life.step().await;
+            }
+            life.pool.close().await;
+            let events = life.disk.events();
+            assert!(events.len() > life.start + 30, "the host was at work");
+            for happened in life.start..=events.len() {
+                cut(&rt, &life, &events, happened, seed).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn random_cuts_of_a_life_with_garbage_collection_lose_nothing_that_was_flushed() {
+    run(async |rt: Rt| {
+        for seed in 100..100 + 2 * rounds() {
+            let mut life = Life::new(&rt, seed).await;
+            for _ in 0..900 {
+                life.step().await;
+            }
+            let Pool::Mapped(pool) = &life.pool else {
+                panic!("it was made mapped");
+            };
+            let stats = pool.stats();
+            assert!(stats.checkpoints > 10 && stats.victims > 10, "{stats:?}");
+            life.pool.close().await;
+            let events = life.disk.events();
+            let mut rng = Rng::new(seed);
+            for _ in 0..8 {
+                let span = (events.len() - life.start) as u64;
+                let happened = life.start + rng.below(span + 1) as usize;
+                cut(&rt, &life, &events, happened, seed).await;
+            }
+        }
+    });
+}
