@@ -239,6 +239,11 @@ impl Table {
         Ok(())
     }
 
+    /// Whether there are trims.
+    pub fn has_trims(&self) -> bool {
+        !self.trims.is_empty()
+    }
+
     /// Whether another trim has a place.
     pub fn takes_trims(&self) -> bool {
         self.trims.len() + 2 <= self.most_trims

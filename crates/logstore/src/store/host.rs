@@ -389,7 +389,8 @@ impl Store {
         if added == 0 || self.used() + added <= capacity {
             return Ok(added);
         }
-        if self.pending != [0; 2] || self.checkpoint.is_busy() || self.is_deleting() {
+        let may_free = self.active.has_trims() || self.is_deleting();
+        if self.pending != [0; 2] || self.checkpoint.is_busy() || may_free {
             self.checkpoint.wanted = true;
             return Err(Admit::Later);
         }
