@@ -17,7 +17,7 @@ const RULES: [Rule; 20] = [
     rule("nvme", &["time"], &["corpus"]),
     rule("sched", &["time"], &[]),
     rule("flash", &["time"], &["corpus"]),
-    rule("logstore", &["time"], &[]),
+    rule("logstore", &["time"], &["corpus"]),
     rule("codec", &[], &["corpus", "time"]),
     rule("keys", &["codec"], &["corpus"]),
     rule("runtime", &["time"], &["testbed"]),
