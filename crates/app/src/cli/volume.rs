@@ -57,7 +57,8 @@ pub enum PoolCommand {
     #[command(
         after_help = "Examples:\n  flashyard pool import fast --device ssd0 --list\n  \
         flashyard pool import fast --device ssd0 --tenant db\n\n\
-        Names, UUIDs and sizes of its volumes are in the pool, tenants and namespace numbers are not. With --tenant all\n\
+        Names, UUIDs and sizes of its volumes are in the pool. A mapped pool also has their tenants, namespace numbers and\n\
+        identifiers: volumes whose tenants are there become theirs, as they were. Of a raw pool, with --tenant all\n\
         its volumes become that tenant's, numbered by name; else give them one by one with `volume import`."
     )]
     Import {

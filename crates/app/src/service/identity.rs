@@ -138,6 +138,11 @@ impl Work<'_> {
             Ok(()) | Err(ConfigError::NoSuchTenant) => {}
             Err(error) => return Err(error.into()),
         }
+        let volumes: Vec<NodeId> = self.graph.volumes_on(id).map(|(it, _)| it).collect();
+        for volume in volumes {
+            // What fails here is done at the next start.
+            let _ = self.keep_owner(volume);
+        }
         self.view_renamed(KindName::Tenant, name, new)
     }
 

@@ -1,6 +1,6 @@
 //! Pools that are on a device while the state does not know them: its directory was lost, or
-//! another target made them. The pool's metadata have names, UUIDs and sizes; whose the volumes
-//! were, and under which number, whoever imports says.
+//! another target made them. The pool's metadata have names, UUIDs and sizes. Whose the volumes
+//! were, and under which number, a mapped pool keeps; of a raw one whoever imports says it.
 //!
 //! An imported volume counts as created with `content = "keep"`: cut off, it is finished at the
 //! next start, and whatever fails, the pool keeps it.
@@ -20,7 +20,8 @@ use crate::control::{ImportView, ImportedVolume, KindName, View};
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{
-    CALIBRATION_UUID, ContentName, NamespaceUuid, PoolSpec, Section, Size, VolumeKind, VolumeSpec,
+    CALIBRATION_UUID, ContentName, Hex, NamespaceUuid, PoolSpec, Section, Size, VolumeKind,
+    VolumeSpec,
 };
 use crate::state::Kind;
 use crate::units;
@@ -30,10 +31,24 @@ impl Work<'_> {
     pub(super) fn view_import(&self, spec: &PoolSpec) -> Result<View, Fault> {
         let (device, _) = self.device(spec.device())?;
         let (info, volumes) = self.pool_on(device)?;
-        Ok(self.shown(spec, &info, &volumes, Vec::new()))
+        let notes = volumes.iter().filter_map(|it| self.owner_note(it));
+        let notes = notes.collect();
+        Ok(self.shown(spec, &info, &volumes, notes))
     }
 
-    /// Makes a pool known, and gives its volumes to a tenant if one is named: all of it, or none.
+    /// Whose a volume was that the state does not know, as far as its pool keeps that.
+    fn owner_note(&self, volume: &VolumeInfo) -> Option<String> {
+        let owner = volume.owner.as_ref()?;
+        self.owner_of(volume.uuid).is_none().then(|| {
+            format!(
+                "volume {} was tenant `{}`'s, with nsid {}",
+                volume.name, owner.tenant, owner.nsid
+            )
+        })
+    }
+
+    /// Makes a pool known, and gives its volumes to a tenant if one is named, or each to the tenant
+    /// whose it was if that is there: all of it, or none.
     pub(super) fn import_pool(
         &mut self,
         spec: &PoolSpec,
@@ -45,26 +60,35 @@ impl Work<'_> {
         self.check_name_in_file(spec)?;
         let follow = self.followers(std::slice::from_ref(&spec.name), &[]);
         let (info, volumes) = self.take_pool(spec)?;
-        let notes = self.import_followers(follow);
-        if let Some(tenant) = tenant {
-            self.give_unknown(&spec.name, &volumes, tenant)?;
-        }
+        let mut notes = self.import_followers(follow);
+        self.give_unknown(&spec.name, &volumes, tenant)?;
+        // Those whose tenant is not there.
+        notes.extend(volumes.iter().filter_map(|it| self.owner_note(it)));
         Ok(self.shown(spec, &info, &volumes, notes))
     }
 
     /// Gives a tenant the volumes of a pool that neither the target knows nor its file names: whose
-    /// those are the file says. If that fails the pool is forgotten, unless it has volumes.
+    /// those are the file says. Without a tenant each goes to the one that the pool says, if it is
+    /// there. If that fails the pool is forgotten, unless it has volumes.
     fn give_unknown(
         &mut self,
         pool: &str,
         volumes: &[VolumeInfo],
-        tenant: &str,
+        tenant: Option<&str>,
     ) -> Result<(), Fault> {
         let waiting = self.waiting_volumes(pool);
         let is_waiting = |it: &VolumeInfo| waiting.iter().any(|spec| names(spec, it));
         let unknown = |it: &&VolumeInfo| self.owner_of(it.uuid).is_none() && !is_waiting(it);
         let unknown = volumes.iter().filter(unknown);
-        let specs = unknown.map(|it| imported(it, pool, tenant)).collect();
+        let specs = unknown.filter_map(|it| {
+            let owner = it.owner.as_ref().map(|owner| owner.tenant.as_str());
+            let owner = owner.filter(|owner| self.tenant(owner).is_ok());
+            Some(imported(it, pool, tenant.or(owner)?))
+        });
+        let specs: Vec<VolumeSpec> = specs.collect();
+        if specs.is_empty() {
+            return Ok(());
+        }
         // Data come back whatever their tenant was promised: that is shown as for a start.
         let Err(fault) = self.create_volumes(specs, Checked::Forced) else {
             return Ok(());
@@ -73,7 +97,10 @@ impl Work<'_> {
         if self.graph.user_of(id).is_none() && self.forget_pool(pool).is_ok() {
             return Err(fault);
         }
-        let what = format!("give the volumes of pool {pool} to tenant {tenant}");
+        let what = match tenant {
+            Some(tenant) => format!("give the volumes of pool {pool} to tenant {tenant}"),
+            None => format!("give the volumes of pool {pool} to their tenants"),
+        };
         Err(Fault::Step(what, Box::new(fault), Rest::PoolStays))
     }
 
@@ -144,7 +171,11 @@ impl Work<'_> {
             let (name, key) = (spec.name.clone(), "size".to_owned());
             return Err(Refused::Differs(Section::Volume, name, key, is, said).into());
         }
-        spec.uuid = Some(NamespaceUuid(Uuid::from_bytes(found.uuid)));
+        let as_found = imported(&found, pool, &spec.tenant);
+        spec.nguid = spec.nguid.or(as_found.nguid);
+        spec.eui64 = spec.eui64.or(as_found.eui64);
+        spec.nsid = spec.nsid.or(as_found.nsid);
+        spec.uuid = as_found.uuid;
         spec.size = Some(Size(found.bytes));
         spec.content = Some(ContentName::Keep);
         Ok(true)
@@ -388,8 +419,12 @@ fn names(spec: &VolumeSpec, volume: &VolumeInfo) -> bool {
     }
 }
 
-/// A volume of a pool, as it is given to a tenant.
+/// A volume of a pool, as it is given to a tenant: hosts know it by what they knew it by, as far as
+/// the pool keeps that.
 fn imported(volume: &VolumeInfo, pool: &str, tenant: &str) -> VolumeSpec {
+    let owner = volume.owner.as_ref();
+    let nguid = owner.map(|owner| owner.nguid);
+    let nsid = owner.filter(|owner| owner.tenant == tenant);
     VolumeSpec {
         name: volume.name.clone(),
         pool: Some(pool.to_owned()),
@@ -398,9 +433,9 @@ fn imported(volume: &VolumeInfo, pool: &str, tenant: &str) -> VolumeSpec {
         size: Some(Size(volume.bytes)),
         tenant: tenant.to_owned(),
         uuid: Some(NamespaceUuid(Uuid::from_bytes(volume.uuid))),
-        nguid: None,
-        eui64: None,
-        nsid: None,
+        nguid: nguid.filter(|nguid| *nguid != volume.uuid).map(Hex),
+        eui64: owner.and_then(|owner| owner.eui64).map(Hex),
+        nsid: nsid.map(|owner| owner.nsid),
         read_only: None,
         content: Some(ContentName::Keep),
     }

@@ -66,6 +66,8 @@ impl Work<'_> {
         if let (Some(device), Some(owner)) = (device, owner) {
             self.forget_share(device, owner);
         }
+        // What fails here is done at the next start.
+        let _ = self.keep_owner(id);
         if is_served && let Err(fault) = self.serve_volume(id, Cleared::given_by_name()) {
             self.note_fault(Subject::Node(id), fault);
         }

@@ -246,6 +246,17 @@ impl Work<'_> {
         grown.map(drop)
     }
 
+    /// Has the pool of a volume keep whose it is.
+    pub(super) fn keep_owner(&self, id: NodeId) -> Result<(), Fault> {
+        let kept = self.in_pool(id, |pool, record| async move {
+            match pool.find(record.uuid.into_bytes()) {
+                Some((volume, _)) => pool.set_owner(&volume, record.owner()).await,
+                None => Ok(()),
+            }
+        });
+        kept.map(drop)
+    }
+
     /// Ends a rename or growth that a crash has cut off: its pool calls the volume as the store
     /// does, and has it as large as was asked for, or it is as large as its pool has it.
     fn finish_changing(&mut self, id: NodeId) -> Result<(), Fault> {
@@ -261,6 +272,8 @@ impl Work<'_> {
             // It can wait: the volume is found by its UUID.
             let _ = self.rename_in_pool(id);
         }
+        // It can wait, too: only an import looks at it.
+        let _ = self.keep_owner(id);
         let Some(wanted) = record.spec.size else {
             return Ok(());
         };

@@ -5,7 +5,9 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::content::{bytes, fill};
-use crate::rig::{PROGRAM, Scratch, Target, answer, expect_failure, path, target_perf};
+use crate::rig::{
+    PROGRAM, Scratch, Target, answer, expect_failure, path, target_perf, target_perf_output,
+};
 
 /// A target with a mapped pool `p` on a file, and tenant `db`.
 fn with_pool(scratch: &Scratch, size: &str) -> Target {
@@ -97,4 +99,85 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     ];
     target.refused(&odd, "a multiple of 4096 bytes");
     assert_eq!(target.terminate(), 0);
+}
+
+#[test]
+fn a_lost_state_is_not_lost_names_tenants_and_identities() {
+    let scratch = Scratch::new("mapped-import");
+    let target = with_pool(&scratch, "64MiB");
+    target.json(&["tenant", "create", "web"]);
+    let nguid = "2f0d1c4652c54b0f9a1c0d3a5f2b7e11";
+    let args = "volume create a --pool p --size 1MiB --tenant db --nsid 5";
+    let args: Vec<&str> = args.split(' ').chain(["--nguid", nguid]).collect();
+    let a = target.json(&args);
+    fill(&target, &a, 9);
+    let b = create(&target, "b", "2MiB");
+    target.json(&[
+        "volume", "move", "b", "--tenant", "web", "--nsid", "8", "--yes",
+    ]);
+    target.kill();
+    std::fs::remove_dir_all(scratch.join("state")).expect("it was there");
+
+    let target = Target::start(&scratch, &[]);
+    let image = scratch.join("d.img");
+    target.json(&[
+        "device",
+        "create",
+        "d",
+        "--kind",
+        "file",
+        "--path",
+        path(&image),
+    ]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    let import = ["pool", "import", "p", "--device", "d"];
+    let listed = target.json(&[&import[..], &["--list"]].concat());
+    let notes = listed["notes"].as_array().expect("a list");
+    assert_eq!(
+        notes[1], "volume b was tenant `web`'s, with nsid 8",
+        "{listed}"
+    );
+    let imported = target.json(&import);
+    let notes = imported["notes"].as_array().expect("a list");
+    assert_eq!(notes.len(), 1, "{imported}");
+    let again = target.json(&["volume", "show", "a"]);
+    for key in ["uuid", "nguid", "nsid", "tenant", "size"] {
+        assert_eq!(again[key], a[key], "{key}");
+    }
+    assert_eq!(bytes(&target, &again), [9].into());
+    target.json(&["tenant", "create", "web"]);
+    let given = ["volume", "import", "b", "--pool", "p", "--tenant", "web"];
+    let given = target.json(&given);
+    assert_eq!((&given["uuid"], &given["nsid"]), (&b["uuid"], &8.into()));
+    assert_eq!(target.json(&["pool", "show", "p"])["kind"], "mapped");
+    assert_eq!(target.terminate(), 0);
+}
+
+#[test]
+fn a_kill_at_any_moment_of_a_write_leaves_old_or_new_blocks() {
+    let scratch = Scratch::new("mapped-killed");
+    let mut target = with_pool(&scratch, "64MiB");
+    let a = create(&target, "a", "4MiB");
+    fill(&target, &a, 1);
+    for round in 2..8_u8 {
+        let id = target.child.id().to_string();
+        let kill = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(round) * 7));
+            let kill = Command::new("kill").args(["-9", &id]).status();
+            assert!(kill.expect("kill exists").success());
+        });
+        let load = ["--nsid", "1", "--rw", "randwrite", "--verify"];
+        // It ends with errors: its target goes away.
+        drop(target_perf_output(&target, &load));
+        kill.join().expect("it was killed");
+        target.kill();
+        assert_ne!(check(&scratch)["verdict"], "lost", "round {round}");
+        target = Target::start(&scratch, &[]);
+        let volume = target.json(&["volume", "show", "a"]);
+        assert_eq!(volume["state"], "online", "{volume}");
+        fill(&target, &a, round);
+        assert_eq!(bytes(&target, &a), [round].into());
+    }
+    assert_eq!(target.terminate(), 0);
+    assert_eq!(check(&scratch)["verdict"], "sound");
 }
