@@ -101,7 +101,7 @@ impl Experiment for Frontends {
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
         let (span, runs) = if context.quick {
-            (Duration::from_ms(5), 1)
+            (Duration::from_ms(20), 1)
         } else {
             (
                 Duration::from_ms(context.number("ms")),
@@ -199,7 +199,12 @@ impl Line {
     /// Its rate as a multiple of that over NVMe/TCP.
     fn ratio(&self, all: &[Self]) -> Option<f64> {
         let over_tcp = |line: &&Self| line.load == self.load && line.front_end == FrontEnd::Tcp;
-        let tcp = all.iter().find(over_tcp)?.iops()?;
+        // A machine that is busy with other things may finish nothing in a short run.
+        let tcp = all
+            .iter()
+            .find(over_tcp)?
+            .iops()
+            .filter(|iops| *iops > 0.0)?;
         Some(self.iops()? / tcp)
     }
 
@@ -230,7 +235,7 @@ fn chart(lines: &[Line]) -> Chart {
                 lines
                     .iter()
                     .filter(|line| line.front_end == front_end)
-                    .map(|line| line.ratio(lines).unwrap_or(f64::NAN)),
+                    .map(|line| line.ratio(lines).unwrap_or(0.0)),
             )
             .collect(),
     };
