@@ -83,6 +83,8 @@ impl Controller {
         let queue = self.io.borrow().get(&qid).cloned();
         let queue = queue.filter(|queue| queue.takes_commands());
         let queue = queue.ok_or(Status::INVALID_QUEUE_IDENTIFIER.with_dnr())?;
+        // At once: a second Delete, or a reset, must not end it a second time.
+        queue.stop_fetching();
         let (this, cid) = (self.clone(), entry.cid());
         let deleted = async move {
             queue.clone().drain().await;

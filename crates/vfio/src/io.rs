@@ -115,6 +115,11 @@ impl IoConnection {
         !self.stopped.get()
     }
 
+    /// No command is fetched any more; whoever says so has it leave.
+    pub(crate) fn stop_fetching(&self) {
+        self.stopped.set(true);
+    }
+
     /// Nobody is answered any more.
     pub(crate) fn detach(&self) {
         self.queue.front().detached.set(true);

@@ -33,6 +33,25 @@ fn a_queue_is_deleted_and_made_anew() {
     });
 }
 
+/// Both commands are fetched before the first has been executed to its end.
+#[test]
+fn a_queue_that_is_deleted_twice_at_once_leaves_the_target_once() {
+    run(|site| async move {
+        let (_function, path) = site.offer("a");
+        let mut guest = site.guest(&path, GuestOptions::SMALL).await;
+        for _ in 0..2 {
+            let cid = guest.take_place(0).expect("room");
+            let delete = Entry::delete_io_sq(1).with_cid(cid);
+            guest.put(0, &delete).expect("room");
+        }
+        guest.ring(0).await.expect("rung");
+        let second = guest.completion(0).await.expect("refused").status();
+        assert_eq!(second, Status::INVALID_QUEUE_IDENTIFIER.with_dnr());
+        let first = guest.completion(0).await.expect("deleted").status();
+        assert_eq!(first, Status::SUCCESS);
+    });
+}
+
 #[test]
 fn a_wrong_doorbell_is_reported_and_a_changed_namespace_too() {
     run(|site| async move {
