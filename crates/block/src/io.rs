@@ -116,6 +116,11 @@ impl Pair {
         &self.write
     }
 
+    /// The same, to be kept.
+    pub fn data(&self) -> &Shared {
+        &self.write
+    }
+
     /// Whether it is finished only when it is on the medium.
     pub fn fua(&self) -> bool {
         self.fua

@@ -28,6 +28,7 @@ pub mod gate;
 mod io;
 mod io_future;
 mod memory;
+pub mod migration;
 mod null;
 mod open;
 mod overlay;

@@ -157,6 +157,20 @@ impl Pool {
         }
     }
 
+    /// Gives a volume another UUID and name, in one change and while it is used: it takes the place
+    /// of another one, or gives its own up.
+    pub async fn identify(
+        &self,
+        from: [u8; 16],
+        uuid: [u8; 16],
+        name: &str,
+    ) -> Result<(), PoolError> {
+        match self {
+            Self::Raw(pool) => pool.identify(from, uuid, name).await,
+            Self::Mapped(pool) => pool.identify(from, uuid, name).await,
+        }
+    }
+
     /// Notes whose a volume is. A raw pool does not keep that.
     pub async fn set_owner(&self, name: &str, owner: Owner) -> Result<(), PoolError> {
         match self {

@@ -221,6 +221,38 @@ impl MappedPool {
         .await
     }
 
+    /// See [`Pool::identify`](super::Pool::identify).
+    pub async fn identify(
+        &self,
+        from: [u8; 16],
+        uuid: [u8; 16],
+        name: &str,
+    ) -> Result<(), PoolError> {
+        let new = name.to_owned();
+        self.change(async move |inner| {
+            check_name(&new)?;
+            let (mut before, mut taken) = (None, uuid == [0; 16]);
+            for (name, entry) in inner.volumes.borrow().iter() {
+                match entry.label.uuid == from {
+                    true => before = Some(name.clone()),
+                    false if *name == new => return Err(PoolError::Exists(new)),
+                    false => taken |= entry.label.uuid == uuid,
+                }
+            }
+            let before = before.ok_or_else(|| PoolError::NotFound(new.clone()))?;
+            if taken {
+                return Err(PoolError::UuidTaken);
+            }
+            let label = Label {
+                name: new,
+                uuid,
+                ..inner.label(&before)?
+            };
+            inner.relabel(&before, label, None).await
+        })
+        .await
+    }
+
     /// See [`Pool::delete`](super::Pool::delete). Its space comes back by and by.
     pub async fn delete(&self, name: &str) -> Result<(), PoolError> {
         let name = name.to_owned();

@@ -165,6 +165,33 @@ impl Metadata {
         Ok(())
     }
 
+    /// Gives the volume of UUID `from` another UUID and name.
+    pub(super) fn identify(
+        &mut self,
+        from: [u8; 16],
+        uuid: [u8; 16],
+        name: &str,
+    ) -> Result<(), PoolError> {
+        check_name(name)?;
+        let found = self.volumes.iter().position(|volume| volume.uuid == from);
+        let place = found.ok_or_else(|| PoolError::NotFound(name.into()))?;
+        let mut others = self.volumes.iter().enumerate();
+        if let Some((_, other)) =
+            others.find(|(at, other)| *at != place && (other.uuid == uuid || other.name == name))
+        {
+            return Err(match other.uuid == uuid {
+                true => PoolError::UuidTaken,
+                false => PoolError::Exists(name.into()),
+            });
+        }
+        if uuid == [0; 16] {
+            return Err(PoolError::UuidTaken);
+        }
+        self.volumes[place].uuid = uuid;
+        name.clone_into(&mut self.volumes[place].name);
+        Ok(())
+    }
+
     /// Removes a volume; gives its extents back.
     pub(super) fn remove(&mut self, name: &str) -> Result<Runs, PoolError> {
         let uuid = self.volume(name)?.uuid;

@@ -182,6 +182,30 @@ impl RawPool {
         .await
     }
 
+    /// See [`Pool::identify`](super::Pool::identify).
+    pub async fn identify(
+        &self,
+        from: [u8; 16],
+        uuid: [u8; 16],
+        name: &str,
+    ) -> Result<(), PoolError> {
+        let new = name.to_owned();
+        self.change(async move |inner| {
+            let mut metadata = inner.state.borrow().metadata.clone();
+            let mut records = metadata.volumes.iter();
+            let before = records.find(|record| record.uuid == from);
+            let before = before.map(|record| record.name.clone());
+            metadata.identify(from, uuid, &new)?;
+            inner.commit(metadata).await?;
+            let volumes = &mut inner.state.borrow_mut().volumes;
+            if let Some(volume) = before.and_then(|name| volumes.remove(&name)) {
+                volumes.insert(new, volume);
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`], what was issued is
     /// waited for, and its space is freed below where the device can. When the change fails half
     /// way the volume stays out of reach until the pool is opened again.
