@@ -173,6 +173,12 @@ impl Limits {
         self.core_bytes + self.capsule_bytes + self.receive_bytes
     }
 
+    /// No command is on its way to a device for longer, before it is issued.
+    pub fn longest_wait(&self) -> Duration {
+        // For memory or its turn, for its data, and for its turn once more.
+        self.wait_deadline + self.data_deadline + self.wait_deadline
+    }
+
     /// The default bounds, made smaller where they would promise more than 11/16 of a pool of
     /// `bytes` (at least [`Limits::LEAST_BUFFERS`]) on each core.
     pub fn for_buffers(bytes: usize) -> Self {

@@ -19,11 +19,12 @@ use flashyard_time::{Duration, Time};
 
 use crate::association::{Association, ConnectionId};
 use crate::connection::{Connection, Serve};
-use crate::forwarding::{self, Forwarding, Home};
+use crate::forwarding::{self, Forwarding, Home, Route};
 use crate::handle::Report;
 use crate::message::Message;
 use crate::quota::{Budget, MemoryQuota, Pool};
 use crate::switch::{Port, Switch};
+use crate::way::Way;
 use crate::{DeviceHandle, Target};
 
 /// How often deadlines are looked at; what is late by so much is still in time.
@@ -129,6 +130,39 @@ impl Core {
         let port = Port::new(switch, device);
         self.home.devices().add(handle.clone(), port);
         handle
+    }
+
+    /// Puts `device` in the place of the one that `handle` names: I/O goes there from now on. Finishes
+    /// when all that came before has ended. Nothing if the device has gone.
+    pub async fn exchange_device(&self, handle: &DeviceHandle, device: SharedDevice) {
+        if let Some(port) = self.home.devices().port(handle.id()) {
+            port.exchange(device).await;
+        }
+    }
+
+    /// A device of this core or another one as one that I/O can be submitted to: each waits for its
+    /// turn at the switch before the device, and is charged to its tag there.
+    pub fn way_to(&self, handle: &DeviceHandle) -> SharedDevice {
+        let route = match handle.core() == self.index {
+            true => self.port(handle.id()).map_or(Route::Nowhere, Route::Here),
+            false => Route::There {
+                core: handle.core(),
+                device: handle.id(),
+            },
+        };
+        Rc::new(Way::new(handle, route, &self.forwarding))
+    }
+
+    /// The same of `device`, which is behind `switch`.
+    pub fn way_through(&self, switch: &Rc<Switch>, device: SharedDevice) -> SharedDevice {
+        let handle = DeviceHandle::new(
+            self.index,
+            self.target.next_device(),
+            Report::by(&*device),
+            switch.accounts().clone(),
+        );
+        let route = Route::Here(Port::new(switch, device));
+        Rc::new(Way::new(&handle, route, &self.forwarding))
     }
 
     /// Forgets a device of this core; finishes when no I/O of it is in flight. Later I/O is
@@ -438,7 +472,7 @@ impl Core {
     /// Looks at a device of this core anew, and tells of it what has changed.
     pub fn look_at(&self, device: &DeviceHandle) {
         if let Some(port) = self.port(device.id()) {
-            let report = Report::by(&**port.device());
+            let report = Report::by(&*port.device());
             self.target.set_device_report(device, report);
         }
     }

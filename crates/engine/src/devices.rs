@@ -49,7 +49,7 @@ impl Devices {
         let next = self.next.get();
         let some = list.range(next..).chain(list.range(..next));
         for (id, (handle, port)) in some.take(LOOKED_AT) {
-            let report = Report::by(&**port.device());
+            let report = Report::by(&*port.device());
             if report != handle.report() {
                 changed(handle, report);
             }

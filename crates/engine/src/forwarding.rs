@@ -141,6 +141,29 @@ impl Route {
     }
 }
 
+impl Route {
+    /// Does an I/O that no host has asked for, when its turn has come.
+    pub(crate) async fn submit(&self, forwarding: &Rc<Forwarding>, ask: Ask, io: Io) -> Ended {
+        let refused = |error| (Err(error), None);
+        let (home, device) = match self {
+            Self::Here(port) if !port.is_closed() => {
+                return home::perform(port.admit(ask, false).await, io).await;
+            }
+            Self::There { core, device } => (*core, *device),
+            _ => return refused(IoError::NotReady),
+        };
+        let asked = match asking::ask(forwarding, home, device, (ask, false), Some(io)) {
+            Ok(asked) => asked,
+            Err(error) => return refused(error),
+        };
+        match asked.await {
+            Ok(Asked::Done(ended)) => ended,
+            Ok(Asked::Granted(_)) => refused(IoError::Internal),
+            Err(_withdrawn) => refused(IoError::Aborted),
+        }
+    }
+}
+
 impl Admission {
     /// Waits until the turn has really come, for those who need the host to do something first.
     /// `cid` can be taken back meanwhile, and is then [`IoError::Aborted`].

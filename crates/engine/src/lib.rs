@@ -13,7 +13,7 @@
 //! | `devices`, `handle` | the devices of a core, and as others see them |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `credit` | what hosts may have outstanding |
-//! | `forwarding` | I/O for a device at home on another core |
+//! | `forwarding`, `way` | I/O for a device at home on another core; a device behind its switch as a device |
 //! | `exec` | commands at work: memory, turn, data, I/O, answer; the trait `Front` |
 //! | `waiting`, `quota` | commands that were not issued yet; memory that tenants and connections may have |
 #![forbid(unsafe_code)]
@@ -40,6 +40,7 @@ mod status;
 mod subsystems;
 mod switch;
 mod waiting;
+mod way;
 
 pub use crate::core::Core;
 pub use alive::Alive;

@@ -41,9 +41,11 @@ pub struct Switch {
 /// The way of one volume through a switch to its device.
 pub struct Port {
     switch: Rc<Switch>,
-    device: SharedDevice,
-    /// I/Os in the policy or at the device.
-    present: Cell<usize>,
+    device: RefCell<SharedDevice>,
+    /// I/Os in the policy or at the device: those that came since the device was exchanged last,
+    /// and those that came before, by the parity of the generation.
+    present: [Cell<usize>; 2],
+    generation: Cell<usize>,
     /// Somebody waits for the last I/O.
     draining: Cell<bool>,
     /// Its device has been taken away.
@@ -178,8 +180,9 @@ impl Port {
     pub fn new(switch: &Rc<Switch>, device: SharedDevice) -> Rc<Self> {
         Rc::new(Self {
             switch: switch.clone(),
-            device,
-            present: Cell::new(0),
+            device: RefCell::new(device),
+            present: [Cell::new(0), Cell::new(0)],
+            generation: Cell::new(0),
             draining: Cell::new(false),
             closed: Cell::new(false),
             idle: Notify::new(),
@@ -187,9 +190,19 @@ impl Port {
     }
 
     /// The device behind.
-    #[inline]
-    pub(crate) fn device(&self) -> &SharedDevice {
-        &self.device
+    pub(crate) fn device(&self) -> SharedDevice {
+        self.device.borrow().clone()
+    }
+
+    /// Puts `device` in the place of the one behind: whatever is submitted from now on goes there.
+    /// Finishes when all I/O that came before has ended, so that nothing of it is at the old one.
+    pub(crate) async fn exchange(&self, device: SharedDevice) {
+        // Of two exchanges the second one waits for the first.
+        let old = self.generation.get();
+        self.emptied(old + 1).await;
+        self.generation.set(old + 1);
+        *self.device.borrow_mut() = device;
+        self.emptied(old).await;
     }
 
     /// The short way: a permit at once, if nothing is queued and the policy lets it pass.
@@ -200,7 +213,7 @@ impl Port {
         let id = switch.places.borrow_mut().take();
         let io = Ask { id, ..ask };
         if switch.policy.borrow_mut().pass(now, &io) {
-            self.present.set(self.present.get() + 1);
+            self.enter();
             return Some(Permit::new(self, io, now, (now, switch.epoch.get())));
         }
         switch.places.borrow_mut().give_back(io.id);
@@ -233,10 +246,21 @@ impl Port {
 
     /// Finishes when no I/O is queued or at the device.
     pub(crate) async fn drained(&self) {
-        while self.present.get() > 0 {
+        self.emptied(0).await;
+        self.emptied(1).await;
+    }
+
+    async fn emptied(&self, generation: usize) {
+        while self.present[generation % 2].get() > 0 {
             self.draining.set(true);
             self.idle.notified().await;
         }
+    }
+
+    #[inline]
+    fn enter(&self) {
+        let present = &self.present[self.generation.get() % 2];
+        present.set(present.get() + 1);
     }
 
     fn queue(self: &Rc<Self>, ask: Ask, again: bool) -> Queued {
@@ -248,7 +272,8 @@ impl Port {
             places.wait_in(io);
             io
         };
-        self.present.set(self.present.get() + 1);
+        self.enter();
+        let generation = self.generation.get();
         switch.queued.set(switch.queued.get() + 1);
         let now = switch.rt.turn_time();
         match again {
@@ -259,16 +284,18 @@ impl Port {
         Queued {
             port: self.clone(),
             io,
+            generation,
             arrived: switch.rt.turn_time(),
             granted: false,
         }
     }
 
     #[inline]
-    fn leave(&self, id: IoId) {
+    fn leave(&self, id: IoId, generation: usize) {
         self.switch.places.borrow_mut().give_back(id);
-        self.present.set(self.present.get() - 1);
-        if self.present.get() == 0 && self.draining.get() {
+        let present = &self.present[generation % 2];
+        present.set(present.get() - 1);
+        if present.get() == 0 && self.draining.get() {
             self.idle.notify_all();
         }
     }
@@ -278,6 +305,8 @@ impl Port {
 pub struct Permit {
     port: Rc<Port>,
     io: Ask,
+    /// Of the port, when it came.
+    generation: usize,
     arrived: Time,
     dispatched: Time,
     issued: Time,
@@ -292,6 +321,7 @@ impl Permit {
         Self {
             port: port.clone(),
             io,
+            generation: port.generation.get(),
             arrived,
             dispatched,
             issued: dispatched,
@@ -319,7 +349,7 @@ impl Permit {
     /// Notes in the ledger that the device is done.
     #[inline]
     fn note(&self, now: Time) -> Option<Box<Sample>> {
-        let moved = || self.port.device.moved();
+        let moved = || self.port.device.borrow().moved();
         let mut ledger = self.port.switch.ledger.borrow_mut();
         let times = ledger.on_end(&self.io, now, moved)?;
         Some(Box::new(self.sample(now, times)))
@@ -345,7 +375,7 @@ impl Permit {
     #[inline]
     pub fn submit(&self, io: Io) -> IoFuture {
         let Ask { tenant, class, .. } = self.io;
-        self.port.device.submit(Tag { tenant, class }, io)
+        self.port.device.borrow().submit(Tag { tenant, class }, io)
     }
 
     #[inline]
@@ -363,7 +393,7 @@ impl Permit {
             .credits
             .enter(&self.io, || policy.credit(self.io.tenant));
         drop(policy);
-        self.port.leave(self.io.id);
+        self.port.leave(self.io.id, self.generation);
         if switch.queued.get() > 0 {
             switch.pump();
         }
@@ -383,13 +413,16 @@ impl Drop for Permit {
 struct Queued {
     port: Rc<Port>,
     io: Ask,
+    generation: usize,
     arrived: Time,
     granted: bool,
 }
 
 impl Queued {
     fn permit(&self, granted: (Time, u32)) -> Permit {
-        Permit::new(&self.port, self.io, self.arrived, granted)
+        let mut permit = Permit::new(&self.port, self.io, self.arrived, granted);
+        permit.generation = self.generation;
+        permit
     }
 }
 
@@ -421,7 +454,7 @@ impl Drop for Queued {
         let now = switch.rt.turn_time();
         switch.policy.borrow_mut().cancel(now, self.io.id);
         switch.queued.set(switch.queued.get() - 1);
-        self.port.leave(self.io.id);
+        self.port.leave(self.io.id, self.generation);
         switch.pump();
     }
 }

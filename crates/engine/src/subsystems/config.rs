@@ -135,6 +135,38 @@ impl Target {
         Ok(())
     }
 
+    /// Gives a namespace another device with the same content, which has to be as large and to have
+    /// blocks of the same size. Its hosts are notified only if they see the difference. I/O that is
+    /// on its way to the former device still reaches that.
+    pub fn exchange(
+        &self,
+        tenant: &str,
+        nsid: u32,
+        device: DeviceHandle,
+    ) -> Result<(), ConfigError> {
+        let mut state = self.lock();
+        let tenant = state
+            .tenants
+            .get_mut(tenant)
+            .ok_or(ConfigError::NoSuchTenant)?;
+        let info = device.info();
+        let place = tenant.devices.get_mut(&nsid);
+        *place.ok_or(ConfigError::NoSuchNamespace)? = device;
+        let mut differs = false;
+        tenant.change(|subsystem| {
+            if let Some(namespace) = subsystem.namespaces.get_mut(&nsid) {
+                let before = *namespace;
+                *namespace = on_device(before, &info);
+                differs = *namespace != before;
+            }
+        });
+        let shared = tenant.shared.clone();
+        if differs {
+            state.on_namespace_change(self, &shared, nsid);
+        }
+        Ok(())
+    }
+
     /// Takes a namespace away: I/O in flight finishes, later I/O is refused; connected hosts are
     /// notified.
     pub fn detach(&self, tenant: &str, nsid: u32) -> Result<(), ConfigError> {
@@ -331,7 +363,7 @@ impl State {
 /// A namespace as its hosts see it: what its device is, with the names and the protection that it
 /// was given.
 fn namespace_info(spec: &NamespaceSpec, device: &Info) -> NamespaceInfo {
-    NamespaceInfo {
+    let named = NamespaceInfo {
         nsid: spec.nsid,
         block_size: device.block_size,
         blocks: device.blocks,
@@ -339,13 +371,31 @@ fn namespace_info(spec: &NamespaceSpec, device: &Info) -> NamespaceInfo {
         uuid: spec.uuid,
         nguid: spec.nguid,
         eui64: spec.eui64,
-        read_only: spec.read_only || device.read_only,
+        read_only: spec.read_only,
         write_protected: spec.read_only,
+        volatile_cache: device.volatile_cache,
+        deallocate: device.deallocate,
+        write_granularity: 0,
+        optimal_write: 0,
+        atomic_write: 1,
+        deallocate_granularity: 0,
+    };
+    on_device(named, device)
+}
+
+/// The same namespace on this device.
+fn on_device(namespace: NamespaceInfo, device: &Info) -> NamespaceInfo {
+    NamespaceInfo {
+        block_size: device.block_size,
+        blocks: device.blocks,
+        used: device.blocks,
+        read_only: namespace.write_protected || device.read_only,
         volatile_cache: device.volatile_cache,
         deallocate: device.deallocate,
         write_granularity: device.limits.write_granularity,
         optimal_write: device.limits.optimal_write,
         atomic_write: device.limits.atomic_write.max(1),
         deallocate_granularity: device.limits.deallocate_granularity,
+        ..namespace
     }
 }

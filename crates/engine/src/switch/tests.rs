@@ -120,7 +120,7 @@ fn volumes_on_a_device_share_its_window_and_drain_alone() {
         bytes: 1 << 20,
     });
     in_world(one, |rt, first| async move {
-        let second = Port::new(&first.switch, first.device.clone());
+        let second = Port::new(&first.switch, first.device());
         let busy = first.try_admit(ask(0)).expect("nobody is there");
         assert!(second.try_admit(ask(0)).is_none(), "the device is taken");
         second.drained().await;
