@@ -132,18 +132,23 @@ fn calibrate(reach: &Reach, device: String, destroy: bool) -> Result<(), Failure
         destroy,
         progress: io::stderr().is_terminal(),
     };
+    follow(reach, &request, "measuring")
+}
+
+/// Asks for what takes long, and shows how far it is: so much of `what`.
+fn follow(reach: &Reach, request: &Request, what: &str) -> Result<(), Failure> {
     let bar = ProgressBar::new(0);
-    let style = "{bar:30} {pos}/{len}  {elapsed}, {eta} left  measuring";
-    bar.set_style(ProgressStyle::with_template(style).expect("the template is a constant"));
+    let style = format!("{{bar:30}} {{pos}}/{{len}}  {{elapsed}}, {{eta}} left  {what}");
+    bar.set_style(ProgressStyle::with_template(&style).expect("the template is a constant"));
     let state = reach.state.clone().unwrap_or_else(default_state);
-    let measured: Result<Value, _> = control::ask_and_follow(&state, &request, |progress| {
+    let answer: Result<Value, _> = control::ask_and_follow(&state, request, |progress| {
         bar.set_length(progress.of.into());
         bar.set_position(progress.done.into());
     });
     bar.finish_and_clear();
     match reach.json {
-        true => json::print(request.noun(), &measured?),
-        false => table::print_one(&measured?),
+        true => json::print(request.noun(), &answer?),
+        false => table::print_one(&answer?),
     }
     Ok(())
 }
@@ -247,7 +252,10 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
 /// `flashyard volume …`.
 pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
     let request = volume_request(args.command)?;
-    run(&args.reach, &request)
+    match request {
+        Request::MigrateVolume { .. } => follow(&args.reach, &request, "MiB copied"),
+        _ => run(&args.reach, &request),
+    }
 }
 
 /// What `flashyard volume …` asks for.
@@ -328,19 +336,31 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
         VolumeCommand::Rename { name, new } => Request::RenameVolume { name, new },
         VolumeCommand::Move {
             name,
-            tenant,
+            goal,
+            background,
             nsid,
             force,
-            yes: true,
-        } => Request::MoveVolume {
-            name,
-            tenant,
-            nsid,
-            force,
+            yes,
+        } => match (goal.to, goal.tenant) {
+            (Some(to), _) => {
+                let progress = io::stderr().is_terminal() && !background;
+                Request::MigrateVolume {
+                    name,
+                    to,
+                    background,
+                    force,
+                    progress,
+                }
+            }
+            (None, Some(tenant)) if yes => Request::MoveVolume {
+                name,
+                tenant,
+                nsid,
+                force,
+            },
+            (None, Some(tenant)) => return Err(Invalid::GivesAway(name, tenant)),
+            (None, None) => Request::CancelMigration(name),
         },
-        VolumeCommand::Move { name, tenant, .. } => {
-            return Err(Invalid::GivesAway(name, tenant));
-        }
     })
 }
 

@@ -205,6 +205,22 @@ pub enum Request {
         /// Even if that tenant is promised more there than it can have.
         force: bool,
     },
+    /// A volume for another pool, while it is used.
+    MigrateVolume {
+        /// Which.
+        name: String,
+        /// The pool that it goes to.
+        to: String,
+        /// Answer when the copying has begun; it goes on by itself.
+        background: bool,
+        /// Even if its tenant is promised more there than it can have.
+        force: bool,
+        /// Tell how far it is until the answer comes.
+        #[serde(default)]
+        progress: bool,
+    },
+    /// A volume that goes to another pool is to stay where it is.
+    CancelMigration(String),
     /// Another name for a tenant.
     RenameTenant {
         /// Which.
@@ -256,6 +272,8 @@ impl Request {
             | Self::ImportVolume(_)
             | Self::SetVolume { .. }
             | Self::RenameVolume { .. }
+            | Self::MigrateVolume { .. }
+            | Self::CancelMigration(_)
             | Self::MoveVolume { .. } => KindName::Volume.plural(),
             Self::CreateFunctions(_) | Self::SetFunction { .. } => KindName::Function.plural(),
             Self::Why { .. } => "why",

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use flashyard_block::fault::FaultDevice;
+use flashyard_block::migration::Migration;
 use flashyard_block::pool::Pool;
 use flashyard_block::{Device, SharedDevice};
 use flashyard_drives::FlashDevice;
@@ -69,6 +70,8 @@ struct Place {
 /// All nodes of a core, by what they are in the graph.
 pub struct Nodes {
     places: RefCell<BTreeMap<NodeId, Place>>,
+    /// Volumes that go elsewhere.
+    migrations: RefCell<BTreeMap<NodeId, Migration>>,
     published: Published,
 }
 
@@ -77,6 +80,7 @@ impl Nodes {
     pub fn new(published: Published) -> Self {
         Self {
             places: RefCell::default(),
+            migrations: RefCell::default(),
             published,
         }
     }
@@ -153,6 +157,21 @@ impl Nodes {
             Node::Pool(pool) => Some(pool),
             _ => None,
         }
+    }
+
+    /// From now on a volume goes elsewhere.
+    pub fn add_migration(&self, volume: NodeId, migration: Migration) {
+        self.migrations.borrow_mut().insert(volume, migration);
+    }
+
+    /// A volume that goes elsewhere.
+    pub fn migration(&self, volume: NodeId) -> Option<Migration> {
+        self.migrations.borrow().get(&volume).cloned()
+    }
+
+    /// A volume goes nowhere any more.
+    pub fn remove_migration(&self, volume: NodeId) {
+        self.migrations.borrow_mut().remove(&volume);
     }
 
     /// The switch in front of a device; what `make` gives when there is none yet. None in front of

@@ -59,6 +59,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         eprintln!("flashyard: the guarantee of tenant {tenant} is not known to hold: {why}");
     }
     let service = Arc::new(service);
+    service.follow_migrations();
     let control = start_control(&directory, &service)?;
     let milliseconds = started.elapsed().as_millis();
     match args.json {

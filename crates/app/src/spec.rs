@@ -40,7 +40,7 @@ pub use function::{FunctionSpec, SocketMode};
 pub use identity::{Eui64, Hex, Nguid};
 pub use keys::allowed;
 pub use kind::{DeviceKind, LoadPoint, PolicyName, VolumeKind};
-pub use namespace_uuid::{CALIBRATION_UUID, NamespaceUuid};
+pub use namespace_uuid::{CALIBRATION_UUID, NamespaceUuid, is_copy_uuid, new_copy_uuid};
 pub use partition::{PartitionSpec, Unlike, parse_units, show_units};
 pub use rates::{Bandwidth, RatesSpec, Span};
 use serde::{Deserialize, Serialize};

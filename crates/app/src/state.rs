@@ -13,6 +13,7 @@ mod copy;
 mod counted;
 mod error;
 mod identity;
+mod moving;
 mod opening;
 mod schema;
 mod settings;
@@ -35,6 +36,7 @@ pub use applied::{Applied, Before};
 pub use backup::restore;
 pub use counted::{Counted, Life};
 pub use error::StateError;
+pub use moving::{MoveRecord, MoveStage};
 
 /// How far a volume's creation or deletion has come. The pool on the device is changed between two
 /// transactions; a crash in between is finished at the next start.
@@ -59,6 +61,8 @@ pub struct VolumeRecord {
     pub nsid: u32,
     /// Creation and deletion.
     pub phase: Phase,
+    /// That it goes to another pool, or has just come from one.
+    pub moving: Option<MoveRecord>,
 }
 
 impl VolumeRecord {
@@ -218,7 +222,7 @@ impl State {
         }
         for record in rows(
             &transaction,
-            "SELECT spec, uuid, nsid, phase FROM volume",
+            "SELECT spec, uuid, nsid, phase, move FROM volume",
             RawVolume::read,
         )? {
             let record = record.decode()?;
@@ -376,6 +380,7 @@ fn add_volume(
         uuid,
         nsid,
         phase: Phase::Creating,
+        moving: None,
     })
 }
 
@@ -464,6 +469,7 @@ struct RawVolume {
     uuid: [u8; 16],
     nsid: u32,
     phase: String,
+    moving: Option<String>,
 }
 
 impl RawVolume {
@@ -473,6 +479,7 @@ impl RawVolume {
             uuid: row.get(1)?,
             nsid: row.get(2)?,
             phase: row.get(3)?,
+            moving: row.get(4)?,
         })
     }
 
@@ -482,6 +489,7 @@ impl RawVolume {
             uuid: Uuid::from_bytes(self.uuid),
             nsid: self.nsid,
             phase: Phase::parse(&self.phase)?,
+            moving: self.moving.as_deref().map(decode).transpose()?,
         })
     }
 }

@@ -229,27 +229,34 @@ pub enum VolumeCommand {
         /// What it is called from now on
         new: String,
     },
-    /// Give a volume with its content to another tenant
-    #[command(
-        after_help = "Example:\n  flashyard volume move orders --tenant lab --yes\n\n\
-        The hosts that have it now lose it, and what they were writing has finished before the other tenant's hosts\n\
-        see it; unmount it before. UUID, NGUID and EUI64 stay. Nothing is erased: the other tenant reads all of it."
-    )]
+    /// Bring a volume to another pool while it is used, or give it to another tenant
+    #[command(after_help = "Examples:\n  flashyard volume move orders --to slow\n  \
+        flashyard volume move orders --to slow --background\n  \
+        flashyard volume move orders --cancel\n  \
+        flashyard volume move orders --tenant lab --yes\n\n\
+        To another pool: hosts go on reading and writing, and notice nothing but latency. Until all is copied the volume\n\
+        is where it was, so a failure of the other pool harms nothing. It goes on after a restart of the target.\n\n\
+        To another tenant: the hosts that have it now lose it, and what they were writing has finished before the other\n\
+        tenant's hosts see it; unmount it before. UUID, NGUID and EUI64 stay. Nothing is erased: the other tenant reads\n\
+        all of it.")]
     Move {
         /// Its name
         name: String,
-        /// Who is to have it
-        #[arg(long, help_heading = "Owner")]
-        tenant: String,
+        /// What is to become of it.
+        #[command(flatten)]
+        goal: MoveGoalArgs,
+        /// Do not wait until it is there; `volume show` says how far it is
+        #[arg(long, help_heading = "To another pool", requires = "to")]
+        background: bool,
         /// Number of its namespace there [default: the next free one]
-        #[arg(long, help_heading = "Identity", value_name = "N", value_parser = whole::<u32>("volume", "nsid"))]
+        #[arg(long, help_heading = "To another tenant", value_name = "N", requires = "tenant", value_parser = whole::<u32>("volume", "nsid"))]
         nsid: Option<u32>,
         /// Even if that tenant is promised more there than the device can give, or than its policy
         /// keeps
         #[arg(long, help_heading = "Confirmation")]
         force: bool,
         /// Yes, the other tenant may read its data
-        #[arg(long, help_heading = "Confirmation")]
+        #[arg(long, help_heading = "Confirmation", requires = "tenant")]
         yes: bool,
     },
     /// Delete a volume and everything in it; a device that it has whole is zeroed
@@ -261,6 +268,21 @@ pub enum VolumeCommand {
         #[arg(long, help_heading = "Confirmation")]
         yes: bool,
     },
+}
+
+/// Where `flashyard volume move` brings a volume.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub struct MoveGoalArgs {
+    /// The pool that it goes to
+    #[arg(long, help_heading = "To another pool", value_name = "POOL")]
+    pub to: Option<String>,
+    /// Have it stay where it is
+    #[arg(long, help_heading = "To another pool")]
+    pub cancel: bool,
+    /// Who is to have it
+    #[arg(long, help_heading = "To another tenant")]
+    pub tenant: Option<String>,
 }
 
 /// What `flashyard volume set` can change, one at a time.

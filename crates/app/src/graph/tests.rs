@@ -32,6 +32,7 @@ fn volume(number: u64, place: &str, tenant: &str) -> VolumeRecord {
         uuid: Uuid::from_u128(u128::from(number)),
         nsid: number as u32,
         phase: Phase::Ready,
+        moving: None,
     }
 }
 

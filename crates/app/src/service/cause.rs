@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use flashyard_block::crypt::CryptError;
+use flashyard_block::migration::CopyError;
 use flashyard_block::pool::{Kind, PoolError};
 use flashyard_block::{IoError, OpenError};
 use flashyard_drives::open_channel::PartitionError;
@@ -222,6 +223,13 @@ pub enum InUse {
     SamePool(String, String, Uuid),
     /// A pool that is to go holds a volume that the target does not know.
     NotImported(String, String),
+    /// A volume that goes to another pool: the volume, and the pool.
+    Migrating(String, String),
+    /// A volume is to go to a pool from which others come the other way: the volume, where it is to
+    /// go, where it is, and one of the others.
+    MovesBack(String, String, String, String),
+    /// A pool that a volume goes to, or has come from: the pool, and the volume.
+    MigrationOf(String, String),
     /// A port that another program listens at.
     Port(SocketAddr),
     /// A port that the target itself listens at.
@@ -248,6 +256,16 @@ pub enum Refused {
     Fixed(KindName, String, &'static str, String),
     /// A volume that is half made or half deleted.
     HalfMade(String),
+    /// A volume is in the pool already.
+    AlreadyThere(String, String),
+    /// A volume that is a whole device goes to no pool: the volume, and the device.
+    NotInPool(String, String),
+    /// Blocks of another size: the volume, what it has, the pool, what that has.
+    OtherBlocks(String, u32, String, u32),
+    /// A volume that is not on its way to another pool.
+    NotMigrating(String),
+    /// A volume that is in the other pool already: the volume, and that pool.
+    HasMigrated(String, String),
     /// A device on which may be data that no command named, and the tenant that would see it.
     Content(String, String),
     /// A device that is an imported partition or stands on one, and that partition: it holds
@@ -337,6 +355,10 @@ pub enum Unavailable {
     Crypt(Option<String>, CryptError),
     /// The device below an encrypted one holds another one: both of them.
     OtherCrypt(String, String),
+    /// A volume stays where it is: the volume, the pool that it was to go to, and why.
+    NotMigrated(String, String, CopyError),
+    /// A volume goes on to a pool at the next start.
+    MigratesLater(String, String),
     /// An address that cannot be listened at.
     Listen(SocketAddr, std::io::Error),
     /// The name of a host that cannot be looked up.
@@ -610,6 +632,23 @@ impl fmt::Display for Unavailable {
                 f,
                 "device `{below}` holds another encrypted device than `{device}`: put the right one back, or delete `{device}` and \
                  create it anew with the key of that one"
+            ),
+            Self::NotMigrated(volume, pool, CopyError::Cancelled) => write!(
+                f,
+                "volume `{volume}` stays where it is: its move to pool `{pool}` was cancelled"
+            ),
+            Self::NotMigrated(volume, pool, CopyError::Source(lba, error)) => write!(
+                f,
+                "volume `{volume}` stays where it is, for it cannot be read at block {lba} ({error:?}): restore what is there, then \
+                 move it to pool `{pool}` again"
+            ),
+            Self::NotMigrated(volume, pool, CopyError::Target(error)) => write!(
+                f,
+                "volume `{volume}` stays where it is, for pool `{pool}` has failed ({error:?}): see to that first"
+            ),
+            Self::MigratesLater(volume, pool) => write!(
+                f,
+                "the target ends before volume `{volume}` is in pool `{pool}`: it goes on at the next start"
             ),
             Self::Unknown(address, error) => write!(
                 f,

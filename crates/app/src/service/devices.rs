@@ -17,7 +17,9 @@ use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, Refused, RemoteFault, Unavailable};
 use super::work::Work;
-use super::{Checked, Fault, Over, Service, Stack, Subject, calibrate, flash, no_such, partitions};
+use super::{
+    Checked, Fault, Over, Service, Stack, Subject, calibrate, flash, migration, no_such, partitions,
+};
 use crate::control::{KindName, View};
 use crate::cores::Cores;
 use crate::graph::{self, Identity, NodeId};
@@ -189,6 +191,7 @@ impl Work<'_> {
     pub(super) fn delete_pool(&mut self, name: &str) -> Result<View, Fault> {
         let (id, _) = self.pool(name)?;
         self.check_unused(id)?;
+        self.check_no_copies(name)?;
         if let Some(device) = self.graph.device_under(id)
             && let Ok(core) = self.home_of(device)
         {
@@ -257,6 +260,7 @@ impl Work<'_> {
         }
         let never_used = self.graph.user_of(id).is_none();
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
+        let copies = self.known_copies();
         let opened = self.cores.call(core, move |state| async move {
             let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
             let pool = Pool::open(&state.rt, device).await?;
@@ -265,6 +269,7 @@ impl Work<'_> {
                 return Ok(Err(Unavailable::OtherPool(name).into()));
             }
             calibrate::clear_scratch(&pool).await?;
+            migration::clear_copies(&pool, &copies).await?;
             state.nodes.add(id, Node::Pool(pool));
             Ok::<_, PoolError>(Ok(()))
         });

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::devices::close_pool;
 use super::fault::{InUse, NotFound, Refused, Rest, ToImport, Unavailable};
+use super::migration::clear_copies;
 use super::partitions::cut_of;
 use super::plan::Step;
 use super::work::Work;
@@ -21,7 +22,7 @@ use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{
     CALIBRATION_UUID, ContentName, Hex, NamespaceUuid, PoolSpec, Section, Size, VolumeKind,
-    VolumeSpec,
+    VolumeSpec, is_copy_uuid,
 };
 use crate::state::Kind;
 use crate::units;
@@ -293,6 +294,18 @@ impl Work<'_> {
             });
             return Err(fault);
         }
+        // Copies that were no volumes, of moves that nothing is known of any more.
+        let copies = self.known_copies();
+        let cleared = self.cores.call(core, move |state| async move {
+            let pool = state.nodes.pool(id).ok_or(PoolError::NotAPool)?;
+            clear_copies(&pool, &copies).await
+        });
+        if let Err(error) = cleared {
+            eprintln!(
+                "flashyard: a copy in pool {} is not deleted: {error}",
+                spec.name
+            );
+        }
         Ok((info, volumes))
     }
 
@@ -313,7 +326,9 @@ impl Work<'_> {
                     Pool::look(&state.rt, device).await?
                 }
             };
-            volumes.retain(|volume| volume.uuid != CALIBRATION_UUID.into_bytes());
+            volumes.retain(|volume| {
+                volume.uuid != CALIBRATION_UUID.into_bytes() && !is_copy_uuid(&volume.uuid)
+            });
             Ok::<_, PoolError>((info, volumes))
         });
         found.map_err(|error| {

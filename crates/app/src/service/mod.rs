@@ -19,6 +19,7 @@ mod identity;
 mod import;
 mod import_partitions;
 mod measure;
+mod migration;
 mod moving;
 mod names;
 mod observed;
@@ -62,6 +63,7 @@ pub use fault::Fault;
 use fault::{InUse, NotFound, Unavailable};
 pub use policies::PolicyPlan;
 
+use migration::Migrations;
 use promises::Standings;
 use settings::Listener;
 use turns::Turns;
@@ -117,6 +119,7 @@ pub struct Service {
     sockets: Sockets,
     /// Of functions, unless something else is set.
     socket_folder: Option<PathBuf>,
+    migrations: Migrations,
 }
 
 impl Service {
@@ -143,9 +146,11 @@ impl Service {
             target,
             run,
             sockets: Sockets::default(),
+            migrations: Migrations::default(),
         };
         let mut work = service.work()?;
         work.open_everything(unwritten)?;
+        work.resume_migrations();
         work.end_unfinished()?;
         work.hold_hosts_back(None);
         drop(work);
@@ -325,6 +330,14 @@ impl Work<'_> {
             Request::Export => Ok(View::File(self.export())),
             Request::Why { tenant } => self.why(&tenant),
             Request::Apply { file, how } => self.apply(&file, how).map(View::Applied),
+            Request::MigrateVolume {
+                name,
+                to,
+                background,
+                force,
+                progress,
+            } => self.migrate_volume(&name, &to, checked(force), (background, progress)),
+            Request::CancelMigration(name) => self.cancel_migration(&name),
             change => {
                 let _turn = self.take(|work| Ok(work.wants_of(&change)))?;
                 self.change(change)

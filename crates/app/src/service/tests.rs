@@ -6,6 +6,7 @@
 mod changes;
 mod faulty;
 mod importing;
+mod migration;
 mod silent;
 mod strangers;
 
@@ -341,6 +342,7 @@ impl Service {
     /// What has to hold of a service that has just been started, whatever happened before: nothing
     /// is missing, nothing is half done, and the store and the pools tell the same.
     fn check_whole(&self, place: &str) {
+        self.finish_migrations(place);
         let stack = self.stack();
         assert!(stack.faults.is_empty(), "{place}: {:?}", stack.faults);
         let volumes = stack.graph.all(Kind::Volume);

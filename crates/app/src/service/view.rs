@@ -258,6 +258,7 @@ impl Work<'_> {
             subnqn: self.subnqn(&spec.tenant),
             read_only: spec.read_only == Some(true),
             block_size: info.map(|info| info.block_size),
+            migration: self.view_migration(id, record),
             health,
             note: None,
             name: spec.name,

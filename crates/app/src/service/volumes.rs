@@ -23,6 +23,7 @@ impl Work<'_> {
     pub(super) fn open_volume(&mut self, id: NodeId, record: &VolumeRecord) -> Result<(), Fault> {
         match record.phase {
             Phase::Ready => {
+                self.take_identity(id)?;
                 self.finish_changing(id)?;
                 let cleared = self.clear_more(id)?;
                 self.serve_volume(id, cleared)
@@ -135,6 +136,7 @@ impl Work<'_> {
 
     fn grow_volume(&mut self, name: &str, size: Size) -> Result<View, Fault> {
         let (id, volume) = self.volume(name)?;
+        self.check_not_migrating(id)?;
         let (Some(pool), Some(now)) = (volume.record.spec.pool.clone(), volume.record.spec.size)
         else {
             let place = volume.record.place().to_owned();
@@ -288,6 +290,7 @@ impl Work<'_> {
 
     pub(super) fn delete_volume(&mut self, name: &str) -> Result<View, Fault> {
         let (id, volume) = self.volume(name)?;
+        self.check_not_migrating(id)?;
         let phase = volume.record.phase;
         match &volume.record.spec.pool {
             Some(pool) if !self.is_spent_place(id) => self.pool_home(pool).map(drop)?,

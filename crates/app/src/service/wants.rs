@@ -51,6 +51,8 @@ impl Stack {
             Request::MoveVolume { name, tenant, .. } => self
                 .wants_of_present(name)
                 .and(Object::TenantName(tenant.clone()), Mode::Kept),
+            Request::MigrateVolume { name, to, .. } => self.wants_of_migration(name, to),
+            Request::CancelMigration(name) => self.wants_of_present(name),
             Request::RenameVolume { name, new } => self
                 .wants_of_present(name)
                 .and(Object::Volume(new.clone()), Mode::Changed),
@@ -81,6 +83,12 @@ impl Stack {
             | Request::Backup(_)
             | Request::Apply { .. } => Wants::default(),
         }
+    }
+
+    /// A volume and the pool that it goes to, or has come from.
+    pub(super) fn wants_of_migration(&self, name: &str, other: &str) -> Wants {
+        self.wants_of_present(name)
+            .and(Object::Pool(other.to_owned()), Mode::Kept)
     }
 
     /// A volume that there is, or may be.

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Transaction};
 use uuid::Uuid;
 
 use super::error::StateError;
-use super::schema::{SCHEMA, SINCE_2, SINCE_3, SINCE_4, STORE, VERSION};
+use super::schema::{SCHEMA, SINCE_2, SINCE_3, SINCE_4, SINCE_5, STORE, VERSION};
 use super::{content, copy};
 
 /// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one
@@ -96,6 +96,11 @@ pub(super) fn bring_up_to_date(
             content::verify(&transaction)?;
             add_since_4(transaction).map_err(content::unreadable)?;
         }
+        4 => {
+            let transaction = connection.transaction().map_err(content::unreadable)?;
+            content::verify(&transaction)?;
+            add_since_5(transaction).map_err(content::unreadable)?;
+        }
         VERSION => content::verify(connection)?,
         newer => return Err(StateError::TooNew(newer)),
     }
@@ -104,6 +109,11 @@ pub(super) fn bring_up_to_date(
 
 fn add_since_4(transaction: Transaction<'_>) -> rusqlite::Result<()> {
     transaction.execute_batch(SINCE_4)?;
+    add_since_5(transaction)
+}
+
+fn add_since_5(transaction: Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(SINCE_5)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     content::seal(&transaction)?;
     transaction.commit()

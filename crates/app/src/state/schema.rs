@@ -4,7 +4,7 @@
 pub(super) const STORE: &str = "state.db";
 
 /// Layout of the tables; a newer program's store is refused, an older one is brought up to date.
-pub(super) const VERSION: i64 = 4;
+pub(super) const VERSION: i64 = 5;
 
 pub(super) const SCHEMA: &str = "
     CREATE TABLE target (id INTEGER PRIMARY KEY CHECK (id = 0), uuid BLOB NOT NULL);
@@ -34,4 +34,9 @@ pub(super) const SINCE_3: &str = "
 /// What version 4 has beside that.
 pub(super) const SINCE_4: &str = "
     CREATE TABLE function (name TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
+";
+
+/// What version 5 has beside that: volumes that go to another pool.
+pub(super) const SINCE_5: &str = "
+    ALTER TABLE volume ADD COLUMN move TEXT;
 ";

@@ -16,6 +16,7 @@ mod json;
 mod killed;
 mod lost_state;
 mod mapped;
+mod migration;
 mod partitions;
 mod promises;
 mod reality;

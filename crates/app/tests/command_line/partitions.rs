@@ -484,7 +484,8 @@ fn what_a_kill_left_half_done_is_cleared_away() {
     // As a store of version 1, which has no checksum that this would not fit.
     let older = state.execute_batch(
         "DROP TABLE content; DROP TABLE counted; DROP TABLE function; ALTER TABLE target DROP COLUMN life;
-         ALTER TABLE target DROP COLUMN settings; DROP TABLE document; DROP INDEX volume_of_tenant; PRAGMA user_version = 1",
+         ALTER TABLE target DROP COLUMN settings; DROP TABLE document; DROP INDEX volume_of_tenant; \
+         ALTER TABLE volume DROP COLUMN move; PRAGMA user_version = 1",
     );
     older.expect("nobody uses it");
     drop(state);

@@ -114,6 +114,21 @@ impl fmt::Display for InUse {
                 "pool `{pool}` holds volume `{volume}`, which the target does not know: import it by `flashyard volume import \
                  {volume} --pool {pool} --tenant TENANT`, then delete it if it is not needed"
             ),
+            Self::Migrating(volume, pool) => write!(
+                f,
+                "volume `{volume}` is on its way to pool `{pool}`: wait for it (`flashyard volume show {volume}`), or have it stay \
+                 with `flashyard volume move {volume} --cancel`"
+            ),
+            Self::MovesBack(volume, to, from, other) => write!(
+                f,
+                "volume `{other}` is on its way from pool `{to}` towards pool `{from}`, and two volumes cannot go opposite ways at \
+                 the same time: move volume `{volume}` when that is there (`flashyard volume show {other}`)"
+            ),
+            Self::MigrationOf(pool, volume) => write!(
+                f,
+                "pool `{pool}` holds a copy of volume `{volume}`, which goes to another pool: wait for it \
+                 (`flashyard volume show {volume}`)"
+            ),
             Self::Port(address) => write!(
                 f,
                 "cannot listen on {address}: another program uses the port; stop it or choose another --listen"

@@ -4,11 +4,20 @@ use std::fmt;
 
 use super::Refused;
 use crate::control::Risk;
+use crate::spec::Section;
 use crate::units;
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Differs(Section::Volume, name, key, now, wanted) if key == "pool" => {
+                let wanted = wanted.trim_matches('"');
+                write!(
+                    f,
+                    "volume `{name}` is in pool {now} and not in `{wanted}`, as the file says: say so in the file, or bring it there \
+                     while hosts use it by `flashyard volume move {name} --to {wanted}`"
+                )
+            }
             Self::Differs(kind, name, key, now, wanted) => {
                 let kind = kind.name();
                 write!(
@@ -52,6 +61,27 @@ impl fmt::Display for Refused {
             Self::HalfMade(volume) => write!(
                 f,
                 "volume `{volume}` is half made or half deleted: `flashyard volume delete {volume}` finishes that"
+            ),
+            Self::AlreadyThere(volume, pool) => {
+                write!(f, "volume `{volume}` is in pool `{pool}` already")
+            }
+            Self::NotInPool(volume, device) => write!(
+                f,
+                "volume `{volume}` is the whole device `{device}`, and only a volume of a pool goes to another one: make a \
+                 volume in the pool and copy what is in it on a host"
+            ),
+            Self::OtherBlocks(volume, own, pool, blocks) => write!(
+                f,
+                "volume `{volume}` has blocks of {own} bytes and pool `{pool}` has {blocks}: hosts would find their data no more; \
+                 move it to a pool whose device has `block_size = {own}`"
+            ),
+            Self::NotMigrating(volume) => write!(
+                f,
+                "volume `{volume}` is not on its way to another pool, so there is nothing to cancel"
+            ),
+            Self::HasMigrated(volume, pool) => write!(
+                f,
+                "volume `{volume}` is in pool `{pool}` already; `flashyard volume move {volume} --to POOL` brings it back"
             ),
             Self::Content(device, tenant) => write!(
                 f,

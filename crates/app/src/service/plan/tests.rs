@@ -56,6 +56,7 @@ fn record(spec: VolumeSpec) -> VolumeRecord {
         uuid: Uuid::from_u128(7),
         nsid: 1,
         phase: crate::state::Phase::Ready,
+        moving: None,
     }
 }
 

@@ -1,0 +1,225 @@
+//! Volumes that go to another pool, cut off everywhere.
+
+use super::*;
+
+const POOLS: &str = r#"
+    [[device]]
+    name = "disk"
+    kind = "file"
+    path = "LIVE/disk"
+    size = "8MiB"
+
+    [[device]]
+    name = "other"
+    kind = "file"
+    path = "LIVE/other"
+    size = "8MiB"
+
+    [[pool]]
+    name = "p"
+    devices = ["disk"]
+
+    [[pool]]
+    name = "q"
+    devices = ["other"]
+
+    [[tenant]]
+    name = "a"
+
+    [[tenant]]
+    name = "b"
+"#;
+
+impl Service {
+    /// What a start has found goes on; here without threads of its own.
+    pub(super) fn finish_migrations(&self, place: &str) {
+        let mut work = self.work().expect("it does not end");
+        let volumes: Vec<_> = work.graph.all(Kind::Volume).collect();
+        for id in volumes {
+            let moved = work.finish_migration(id, false);
+            moved.unwrap_or_else(|fault| panic!("{place}: {fault}"));
+        }
+    }
+
+    fn place_of(&self, volume: &str) -> String {
+        let stack = self.stack();
+        let (_, volume) = stack.volume(volume).expect("it is there");
+        volume.record.place().to_owned()
+    }
+}
+
+fn to(pool: &str) -> Act {
+    ask(Request::MigrateVolume {
+        name: "v".into(),
+        to: pool.into(),
+        background: false,
+        force: false,
+        progress: false,
+    })
+}
+
+fn script() -> Vec<Act> {
+    vec![
+        create("name = \"v\"\npool = \"p\"\nsize = \"4MiB\"\ntenant = \"a\""),
+        Act::Fill("v", 0xa1),
+        create("name = \"w\"\npool = \"q\"\nsize = \"1MiB\"\ntenant = \"b\""),
+        Act::Fill("w", 0xb1),
+        to("q"),
+        Act::Fill("v", 0xa1),
+        create("name = \"x\"\npool = \"p\"\nsize = \"6MiB\"\ntenant = \"b\""),
+        Act::Fresh("x"),
+        delete(KindName::Volume, "x"),
+        to("p"),
+        Act::Fill("v", 0xa1),
+    ]
+}
+
+#[test]
+fn a_kill_at_any_change_of_a_move_leaves_the_volume_whole() {
+    let scene = Scene::new("kill-move");
+    cut_everywhere(&scene, POOLS, &script(), Some("disk"));
+}
+
+#[test]
+fn a_move_that_the_store_refuses_can_be_repeated() {
+    let scene = Scene::new("fail-move");
+    fail_everywhere(&scene, POOLS, &script());
+}
+
+/// Whatever the store and the pools were made to say by a kill: without the store, the pools have
+/// each volume once, and all of it.
+#[test]
+fn without_the_store_a_volume_is_found_once() {
+    let scene = Scene::new("lost-move");
+    let images = images(&scene, scene.with(POOLS), &script());
+    let moves: Vec<_> = images
+        .iter()
+        .filter(|(_, act)| *act == 4 || *act == 9)
+        .collect();
+    assert!(moves.len() > 8, "a move changes the store: {}", moves.len());
+    for (number, (image, act)) in images.iter().enumerate() {
+        scene.become_image(image);
+        for file in ["state.db", "state.copy.db"] {
+            // A kill before the first copy was made.
+            let _ = fs::remove_file(scene.live().join(file));
+        }
+        let file = POOLS.replace("LIVE", scene.live().to_str().expect("plain names"));
+        let (devices, pools) = (file.split("[[pool]]").next(), ["p", "q"]);
+        let service = scene.start();
+        let devices = format!(
+            "{}\n[[tenant]]\nname = \"a\"\n",
+            devices.expect("it has pools")
+        );
+        assert!(service.handle(applying(&devices)).is_ok());
+        for (pool, device) in pools.into_iter().zip(["disk", "other"]) {
+            let imported = service.handle(Request::ImportPool {
+                spec: crate::spec::PoolSpec {
+                    name: pool.into(),
+                    kind: None,
+                    devices: vec![device.into()],
+                },
+                tenant: Some("a".into()),
+                list: false,
+            });
+            assert!(imported.is_ok(), "image {number}, act {act}: {imported:?}");
+        }
+        let volumes = service.volumes();
+        if (2..).contains(act) {
+            let (bytes, content) = &volumes["v"];
+            assert_eq!(
+                (*bytes, content),
+                (4 << 20, &BTreeSet::from([0xa1])),
+                "image {number}"
+            );
+        }
+        assert_eq!(
+            service.in_pools(),
+            volumes
+                .keys()
+                .filter(|name| name.len() == 1)
+                .cloned()
+                .collect()
+        );
+        service.end();
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_and_stays() {
+    let scene = Scene::new("refuse-move");
+    let small = r#"
+        [[device]]
+        name = "small"
+        kind = "memory"
+        size = "4MiB"
+        [[pool]]
+        name = "small"
+        devices = ["small"]
+        [[device]]
+        name = "fine"
+        kind = "memory"
+        size = "16MiB"
+        block_size = 512
+        [[pool]]
+        name = "fine"
+        devices = ["fine"]
+        [[device]]
+        name = "whole"
+        kind = "memory"
+        size = "4MiB"
+        [[volume]]
+        name = "all"
+        device = "whole"
+        tenant = "a"
+        "#;
+    let service = scene.with(&format!("{POOLS}{small}"));
+    let script = script();
+    for act in &script[..4] {
+        assert!(service.act(act).is_ok());
+    }
+    let migrate = |name: &str, pool: &str| Request::MigrateVolume {
+        name: name.into(),
+        to: pool.into(),
+        background: false,
+        force: false,
+        progress: false,
+    };
+    let rows = [
+        (migrate("v", "p"), "is in pool `p` already"),
+        (migrate("v", "none"), "no pool `none`"),
+        (migrate("none", "q"), "no volume `none`"),
+        (migrate("v", "small"), "free"),
+        (migrate("v", "fine"), "block_size = 4096"),
+        (migrate("all", "q"), "whole device `whole`"),
+        (Request::CancelMigration("v".into()), "nothing to cancel"),
+        (Request::CancelMigration("none".into()), "no volume `none`"),
+    ];
+    let before = service.volumes();
+    for (request, why) in rows {
+        let refused = service.handle(request.clone()).map(drop);
+        let fault = refused.expect_err("it cannot be").to_string();
+        assert!(fault.contains(why), "{request:?}: {fault}");
+        assert_eq!(service.place_of("v"), "p");
+    }
+    let file = POOLS.replace("LIVE", scene.live().to_str().expect("plain names"));
+    let file = format!(
+        "{file}\n{small}\n[[volume]]\nname = \"v\"\npool = \"q\"\nsize = \"4MiB\"\ntenant = \"a\"\n"
+    );
+    let refused = service.handle(applying(&file)).map(drop);
+    let fault = refused.expect_err("a file moves nothing").to_string();
+    assert!(fault.contains("flashyard volume move v --to q"), "{fault}");
+    assert_eq!(service.volumes(), before);
+    assert_eq!(
+        service.in_pools(),
+        BTreeSet::from(["v".to_owned(), "w".to_owned()])
+    );
+    // And then it goes.
+    assert!(service.act(&to("q")).is_ok());
+    assert_eq!(service.place_of("v"), "q");
+    assert_eq!(service.volumes(), before);
+    service.end();
+    let service = scene.start();
+    assert_eq!(service.place_of("v"), "q");
+    assert_eq!(service.volumes()["v"], before["v"]);
+    service.end();
+}
