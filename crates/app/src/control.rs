@@ -3,6 +3,7 @@
 
 mod asker;
 mod functions;
+mod migration;
 mod plan;
 mod seats;
 mod view;
@@ -28,6 +29,7 @@ use crate::spec::{
 use asker::Client;
 pub use asker::{Asker, Progress};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
+pub use migration::{MigrationState, MigrationView};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 use seats::{Seat, Seats};
 pub use view::*;

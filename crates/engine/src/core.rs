@@ -132,8 +132,8 @@ impl Core {
         handle
     }
 
-    /// Puts `device` in the place of the one that `handle` names: I/O goes there from now on. Finishes
-    /// when all that came before has ended. Nothing if the device has gone.
+    /// Puts `device` in the place of the one that `handle` names: I/O goes there from now on.
+    /// Finishes when all that came before has ended. Nothing if the device has gone.
     pub async fn exchange_device(&self, handle: &DeviceHandle, device: SharedDevice) {
         if let Some(port) = self.home.devices().port(handle.id()) {
             port.exchange(device).await;

@@ -1,6 +1,6 @@
-//! A device behind its switch as a device: whoever submits I/O here waits for its turn there, and on
-//! whichever core that is. For I/O that no host has asked for, and for composites of devices behind
-//! different switches.
+//! A device behind its switch as a device: whoever submits I/O here waits for its turn there, and
+//! on whichever core that is. For I/O that no host has asked for, and for composites of devices
+//! behind different switches.
 
 use std::rc::Rc;
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::functions::{FunctionRow, FunctionView};
+use super::migration::MigrationView;
 use super::plan::AppliedView;
 use crate::spec::{
     Address, ClassName, ConditionName, Conditions, ContentName, Document, Eui64, FlatDevice,
@@ -402,35 +403,6 @@ pub struct VolumeView {
     /// What else is to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-}
-
-/// How far a volume is on its way to another pool.
-#[derive(Debug, Serialize)]
-pub struct MigrationView {
-    pub to: String,
-    pub state: MigrationState,
-    pub copied_bytes: u64,
-    pub size_bytes: u64,
-    /// At the rate so far.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remaining_seconds: Option<u64>,
-    /// Why it waits or has failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
-}
-
-/// What a volume on its way to another pool is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MigrationState {
-    /// Its content is copied.
-    Copying,
-    /// It goes on at the next start.
-    Waiting,
-    /// It is there, and what is left behind is to be deleted.
-    Leaving,
-    /// It stays where it was.
-    Failed,
 }
 
 /// The target's own settings.

@@ -16,6 +16,7 @@
 mod run;
 
 use std::sync::Arc;
+use std::thread;
 
 use flashyard_block::migration::{CopyError, Migration, Side, Sides, Start};
 use flashyard_block::pool::{self, NewVolume, Pool, PoolError};
@@ -24,7 +25,7 @@ use flashyard_engine::DeviceHandle;
 use super::cause::DRAIN;
 use super::fault::{InUse, Refused, Unavailable};
 use super::work::Work;
-use super::{Checked, Fault, Stack, Subject};
+use super::{Checked, Fault, Service, Stack, Subject};
 use crate::control::{KindName, MigrationState, MigrationView, View};
 use crate::graph::NodeId;
 use crate::spec::{VolumeKind, is_copy_uuid, new_copy_uuid};
@@ -56,7 +57,7 @@ impl Work<'_> {
             _ => self.begin_migration(id, to, checked)?,
         }
         drop(turn);
-        if background && self.service.follow_migration(id) {
+        if background && self.service.migrations.follow(id) {
             self.look();
             return self.view_one(KindName::Volume, name);
         }
@@ -138,8 +139,8 @@ impl Work<'_> {
         Ok(pool)
     }
 
-    /// Makes the copy in the pool that the volume goes to, as large as the volume and all zeroes, if
-    /// it is not there: a kill, or a pool in memory.
+    /// Makes the copy in the pool that the volume goes to, as large as the volume and all zeroes,
+    /// if it is not there: a kill, or a pool in memory.
     fn make_copy(&self, id: NodeId, volume: &str) -> Result<(), Fault> {
         let (record, moving) = self.moving(id)?;
         let bytes = record.spec.size.map_or(0, |size| size.0);
@@ -624,6 +625,29 @@ impl Work<'_> {
                 Some(view(to, MigrationState::Failed, 0, Some(why)))
             }
         }
+    }
+}
+
+impl Service {
+    /// Moves that no command waits for have threads of their own from now on, and so do those that
+    /// a start has found.
+    pub fn follow_migrations(self: &Arc<Self>) {
+        let service = Arc::downgrade(self);
+        self.migrations.follow_by(Box::new(move |id| {
+            let Some(service) = service.upgrade() else {
+                return;
+            };
+            thread::spawn(move || {
+                let ended = Work::begin(&service, &()).and_then(|mut work| {
+                    let ended = work.finish_migration(id, false);
+                    work.renew_copy();
+                    ended
+                });
+                if let Err(fault) = ended {
+                    eprintln!("flashyard: {fault}");
+                }
+            });
+        }));
     }
 }
 

@@ -18,8 +18,8 @@ pub struct NamespaceUuid(pub Uuid);
 /// no volume of a user may have it.
 pub const CALIBRATION_UUID: Uuid = Uuid::from_bytes(*b"calibration-temp");
 
-/// How the UUIDs of copies begin that are not volumes: not yet, or not any more. No volume of a user
-/// may have such a one, for pools delete what no move knows.
+/// How the UUIDs of copies begin that are not volumes: not yet, or not any more. No volume of a
+/// user may have such a one, for pools delete what no move knows.
 const COPY_UUID: [u8; 10] = *b"copy-move-";
 
 /// A UUID for the copy that a volume is moved by.

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::applied::rename_in_file;
+use super::moving::{MoveRecord, MoveStage};
 use super::{Kind, State, StateError, VolumeRecord, encode};
-use crate::spec::{TenantSpec, VolumeSpec};
+use crate::spec::{TenantSpec, VolumeKind, VolumeSpec};
 
 impl State {
     /// Gives a volume to another tenant, under the number `nsid` or a free one.
@@ -97,6 +98,56 @@ impl State {
                 params![name, spec.name],
             )?;
             rename_in_file(transaction, Kind::Tenant, name, &spec.name)
+        })
+    }
+}
+
+impl State {
+    /// Notes how far the move of a volume is, or that there is none.
+    pub fn note_move(
+        &mut self,
+        record: &VolumeRecord,
+        moving: Option<MoveRecord>,
+    ) -> Result<VolumeRecord, StateError> {
+        self.execute(
+            "UPDATE volume SET move = ?2 WHERE name = ?1",
+            params![record.spec.name, moving.as_ref().map(encode)],
+        )?;
+        Ok(VolumeRecord {
+            moving,
+            ..record.clone()
+        })
+    }
+
+    /// The volume is in the other pool from now on: the one change that decides which side counts.
+    /// That keeps volumes of this kind.
+    pub fn switch_move(
+        &mut self,
+        record: &VolumeRecord,
+        kind: Option<VolumeKind>,
+    ) -> Result<VolumeRecord, StateError> {
+        let Some(moving) = &record.moving else {
+            return Ok(record.clone());
+        };
+        let spec = VolumeSpec {
+            pool: Some(moving.pool.clone()),
+            kind,
+            ..record.spec.clone()
+        };
+        let left = MoveRecord {
+            pool: record.spec.pool.clone().unwrap_or_default(),
+            stage: MoveStage::Leaving,
+            copied_bytes: 0,
+            ..moving.clone()
+        };
+        self.execute(
+            "UPDATE volume SET spec = ?2, move = ?3 WHERE name = ?1",
+            params![spec.name, encode(&spec), encode(&left)],
+        )?;
+        Ok(VolumeRecord {
+            spec,
+            moving: Some(left),
+            ..record.clone()
         })
     }
 }

@@ -135,8 +135,8 @@ async fn writer(
     true
 }
 
-/// One life of the target: what it holds is verified, then it is used until `stop` or its end. Gives
-/// what is known then, and whether all I/O was answered.
+/// One life of the target: what it holds is verified, then it is used until `stop` or its end.
+/// Gives what is known then, and whether all I/O was answered.
 fn use_volume(target: &Target, model: Model, seed: u64, stop: Arc<AtomicBool>) -> (Model, bool) {
     let address: SocketAddr = target.address.parse().expect("it is an address");
     let nqn = |text: &str| Nqn::new(text).expect("a good name");

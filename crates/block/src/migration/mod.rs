@@ -1,9 +1,10 @@
 //! A volume whose content goes to another device while it is used.
 //!
-//! [`Migration`] stands in the place of the volume. Until the very end the **source** is the volume:
-//! it is what is read, what a flush is about, and what counts after a crash. A cursor goes over it;
-//! behind it, writes go to the **target** too, after the source has them. So nothing that happens to
-//! the target can fail an I/O, and a copy that was cut off is at worst a copy that is not complete.
+//! [`Migration`] stands in the place of the volume. Until the very end the **source** is the
+//! volume: it is what is read, what a flush is about, and what counts after a crash. A cursor goes
+//! over it; behind it, writes go to the **target** too, after the source has them. So nothing that
+//! happens to the target can fail an I/O, and a copy that was cut off is at worst a copy that is
+//! not complete.
 //!
 //! | | copying | switching | moved |
 //! | --- | --- | --- | --- |

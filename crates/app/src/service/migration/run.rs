@@ -1,8 +1,7 @@
 //! Migrations that run: how far they are, and how they have ended.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use flashyard_block::migration::{CopyError, Progress as Copied};
@@ -10,8 +9,6 @@ use flashyard_engine::DeviceHandle;
 
 use crate::control::Progress;
 use crate::graph::NodeId;
-use crate::service::Service;
-use crate::service::work::Work;
 
 /// How often somebody who waits looks how far it is.
 const LOOK: Duration = Duration::from_millis(100);
@@ -22,9 +19,11 @@ const MIB: u64 = 1 << 20;
 pub(in crate::service) struct Migrations {
     running: Mutex<BTreeMap<NodeId, Arc<Running>>>,
     failed: Mutex<BTreeMap<NodeId, (String, String)>>,
-    /// Who has threads of its own for them.
-    service: OnceLock<Weak<Service>>,
+    /// Has one go on by itself, where there are threads for that.
+    follow: OnceLock<Follow>,
 }
+
+type Follow = Box<dyn Fn(NodeId) + Send + Sync>;
 
 /// One that runs.
 pub(super) struct Running {
@@ -125,6 +124,19 @@ impl Running {
 }
 
 impl Migrations {
+    /// From now on `follow` has them go on; first all that run.
+    pub(super) fn follow_by(&self, follow: Follow) {
+        let all: Vec<NodeId> = lock(&self.running).keys().copied().collect();
+        all.into_iter().for_each(&follow);
+        let _ = self.follow.set(follow);
+    }
+
+    /// Has one go on by itself; whether that can be.
+    pub(super) fn follow(&self, id: NodeId) -> bool {
+        let follow = self.follow.get();
+        follow.map(|follow| follow(id)).is_some()
+    }
+
     pub(super) fn put(&self, id: NodeId, running: &Arc<Running>) {
         lock(&self.failed).remove(&id);
         lock(&self.running).insert(id, Arc::clone(running));
@@ -150,37 +162,6 @@ impl Migrations {
     /// The pool that a volume was to go to when that failed last, and why.
     pub(super) fn failure(&self, id: NodeId) -> Option<(String, String)> {
         lock(&self.failed).get(&id).cloned()
-    }
-}
-
-impl Service {
-    /// Moves that nobody waits for have threads of their own from now on, and so do those that a
-    /// start has found.
-    pub fn follow_migrations(self: &Arc<Self>) {
-        let _ = self.migrations.service.set(Arc::downgrade(self));
-        let all: Vec<NodeId> = lock(&self.migrations.running).keys().copied().collect();
-        for id in all {
-            self.follow_migration(id);
-        }
-    }
-
-    /// Has a move go on by itself; whether that can be.
-    pub(super) fn follow_migration(&self, id: NodeId) -> bool {
-        let service = self.migrations.service.get().and_then(Weak::upgrade);
-        let Some(service) = service else {
-            return false;
-        };
-        thread::spawn(move || {
-            let ended = Work::begin(&service, &()).and_then(|mut work| {
-                let ended = work.finish_migration(id, false);
-                work.renew_copy();
-                ended
-            });
-            if let Err(fault) = ended {
-                eprintln!("flashyard: {fault}");
-            }
-        });
-        true
     }
 }
 
