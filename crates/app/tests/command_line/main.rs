@@ -4,6 +4,7 @@
 mod calibration;
 mod content;
 mod drives;
+mod encryption;
 mod faults;
 mod function_scale;
 mod functions;
