@@ -1,6 +1,6 @@
-//! `flashyard check`: verifies a pool, the header of an encrypted device, a file that holds an
-//! open-channel device with its partitions, or a zoned device with its own, where it lies, without
-//! changing it and without a running target.
+//! `flashyard check`: verifies a pool, a member of an array, the header of an encrypted device, a
+//! file that holds an open-channel device with its partitions, or a zoned device with its own,
+//! where it lies, without changing it and without a running target.
 
 pub mod error;
 
@@ -12,7 +12,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::crypt::Header;
-use flashyard_block::{FileDevice, FileOptions, Verdict, crypt, pool};
+use flashyard_block::pool::PoolError;
+use flashyard_block::{FileDevice, FileOptions, Verdict, array, crypt, pool};
 use flashyard_drives::open_channel;
 use flashyard_runtime::{Rt, uring};
 use flashyard_time::Duration;
@@ -36,6 +37,7 @@ const IN_USE_PAUSE: Duration = Duration::from_ms(20);
 enum Report {
     Pool(pool::Report),
     Crypt(crypt::Report),
+    Member(array::MemberReport),
     OpenChannel(open_channel::Report),
 }
 
@@ -106,6 +108,11 @@ async fn look(rt: &Rt, path: &Path, block_size: u32) -> Result<Report, CheckErro
     if report.is_there {
         return Ok(Report::Crypt(report));
     }
+    let member = array::check(&device).await;
+    let member = member.map_err(|error| CheckError::at(path, PoolError::from_reading(error)))?;
+    if let Some(member) = member {
+        return Ok(Report::Member(member));
+    }
     let report = pool::check(rt, Rc::new(device)).await;
     report
         .map(Report::Pool)
@@ -125,6 +132,7 @@ impl Report {
         match self {
             Self::Pool(report) => report.verdict(),
             Self::Crypt(report) => report.verdict(),
+            Self::Member(report) => report.verdict(),
             Self::OpenChannel(report) => report.verdict(),
         }
     }
@@ -145,6 +153,23 @@ impl Report {
                     "kind": report.kind.to_string(),
                     "copies": copies.collect::<Vec<_>>(),
                     "volumes": volumes.collect::<Vec<_>>(),
+                    "repairs": report.repairs,
+                    "problems": report.problems,
+                })
+            }
+            Self::Member(report) => {
+                let copies = report
+                    .copies
+                    .iter()
+                    .map(|copy| copy_json(copy.whole, copy.generation, &copy.state));
+                let members = report.members.iter().map(|(name, set, state, own)| {
+                    json!({ "device": name, "set": set, "state": state.name(), "is_this": own })
+                });
+                json!({
+                    "sound": report.verdict() == Verdict::Sound,
+                    "verdict": report.verdict().name(),
+                    "copies": copies.collect::<Vec<_>>(),
+                    "members": members.collect::<Vec<_>>(),
                     "repairs": report.repairs,
                     "problems": report.problems,
                 })
@@ -203,6 +228,7 @@ impl fmt::Display for Report {
         match self {
             Self::Pool(report) => report.fmt(f),
             Self::Crypt(report) => report.fmt(f),
+            Self::Member(report) => report.fmt(f),
             Self::OpenChannel(report) => report.fmt(f),
         }
     }

@@ -16,14 +16,15 @@ use crate::cli::{
     WhyArgs,
 };
 use crate::control::{
-    self, AppliedView, FunctionChange, How, KindName, Request, TenantChange, VolumeChange,
+    self, AppliedView, ArrayChange, ArrayHow, ArrayOf, FunctionChange, How, KindName, Request,
+    TenantChange, VolumeChange,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
-    ContentName, DeviceSpec, Document, FlatDevice, FunctionSpec, KeyText, PartitionSpec, PoolSpec,
-    TargetSettings, TenantSpec, VolumeSpec, is_file,
+    ArraySpec, ContentName, DeviceSpec, Document, FlatDevice, FunctionSpec, KeyText, PartitionSpec,
+    PolicyName, PoolSpec, TargetSettings, TenantSpec, VolumeKind, VolumeSpec, is_file,
 };
 use crate::state;
 use crate::table;
@@ -219,9 +220,29 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         PoolCommand::Show { name } => Request::Show(KindName::Pool, name),
         PoolCommand::Import {
             name,
-            device,
+            device: None,
+            devices,
+            degraded,
+            block_size,
+            tenant,
+            list: _,
+        } => {
+            let array = ArraySpec::found_on(devices);
+            let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
+            let how = ArrayHow {
+                force: false,
+                import: true,
+                degraded,
+            };
+            let request = on_array(device, None, tenant, how);
+            return show(&args.reach, &request, table::print_import);
+        }
+        PoolCommand::Import {
+            name,
+            device: Some(device),
             tenant,
             list,
+            ..
         } => {
             let spec = PoolSpec {
                 name,
@@ -231,12 +252,63 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             let request = Request::ImportPool { spec, tenant, list };
             return show(&args.reach, &request, table::print_import);
         }
+        PoolCommand::Start { name, degraded } => {
+            change_array(name, ArrayChange::Start { degraded })
+        }
+        PoolCommand::Add {
+            name,
+            devices,
+            spare,
+            force,
+        } => match spare.is_empty() {
+            true => change_array(name, ArrayChange::Add { devices, force }),
+            false => {
+                let devices = spare;
+                change_array(name, ArrayChange::AddSpares { devices, force })
+            }
+        },
+        PoolCommand::Replace {
+            name,
+            device: old,
+            with: new,
+            force,
+        } => change_array(name, ArrayChange::Replace { old, new, force }),
+        PoolCommand::Remove { name, device } => change_array(name, ArrayChange::Remove { device }),
+        PoolCommand::Scrub { name, stop } => change_array(name, ArrayChange::Scrub { stop }),
         PoolCommand::Delete { name } => Request::Delete(KindName::Pool, name),
         PoolCommand::Create {
             name,
-            device,
+            device: None,
+            devices,
+            redundancy,
+            copies,
+            safe_read,
+            spare,
+            block_size,
             kind,
             force,
+        } => {
+            let array = ArraySpec {
+                devices,
+                spares: spare,
+                redundancy,
+                copies,
+                safe_read: safe_read.then_some(true),
+                uuid: None,
+            };
+            let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
+            let how = ArrayHow {
+                force,
+                ..ArrayHow::default()
+            };
+            on_array(device, kind, None, how)
+        }
+        PoolCommand::Create {
+            name,
+            device: Some(device),
+            kind,
+            force,
+            ..
         } => Request::CreatePool {
             spec: PoolSpec {
                 name,
@@ -247,6 +319,30 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         },
     };
     run(&args.reach, &request)
+}
+
+/// A pool on an array of its own, which is called like it.
+fn on_array(
+    device: DeviceSpec,
+    kind: Option<VolumeKind>,
+    tenant: Option<String>,
+    how: ArrayHow,
+) -> Request {
+    let pool = Some(PoolSpec {
+        name: device.name.clone(),
+        devices: vec![device.name.clone()],
+        kind,
+    });
+    let of = Box::new(ArrayOf {
+        device,
+        pool,
+        tenant,
+    });
+    Request::CreateArray { of, how }
+}
+
+fn change_array(name: String, change: ArrayChange) -> Request {
+    Request::ChangeArray { name, change }
 }
 
 /// `flashyard volume …`.

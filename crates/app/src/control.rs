@@ -1,6 +1,7 @@
 //! The control socket: one JSON request a line, one JSON answer a line, over a Unix socket in the
 //! state directory that only its owner can open. The same types serve both ends.
 
+mod arrays;
 mod asker;
 mod functions;
 mod migration;
@@ -26,6 +27,7 @@ use crate::spec::{
     PoolSpec, RatesSpec, Size, SocketMode, Span, TargetSettings, TenantSpec, VolumeSpec,
 };
 
+pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
 use asker::Client;
 pub use asker::{Asker, Progress};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
@@ -73,6 +75,20 @@ pub enum Request {
     },
     /// An encrypted device less, and its key forgotten.
     EraseKey(String),
+    /// A device made of others, new or as it is on them, and a pool on it.
+    CreateArray {
+        /// What it is to be.
+        of: Box<ArrayOf>,
+        /// How it begins.
+        how: ArrayHow,
+    },
+    /// Other members for the array under a pool, or work on it.
+    ChangeArray {
+        /// The pool, or the array itself.
+        name: String,
+        /// What is to be done.
+        change: ArrayChange,
+    },
     /// A new pool.
     CreatePool {
         /// What it is to be.
@@ -266,7 +282,11 @@ impl Request {
             | Self::Rekey { .. }
             | Self::SetDevice { .. }
             | Self::SetFaults { .. } => KindName::Device.plural(),
-            Self::CreatePool { .. } => KindName::Pool.plural(),
+            Self::CreateArray { of, .. } => match of.pool {
+                Some(_) => KindName::Pool.plural(),
+                None => KindName::Device.plural(),
+            },
+            Self::CreatePool { .. } | Self::ChangeArray { .. } => KindName::Pool.plural(),
             Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()
             }

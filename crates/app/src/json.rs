@@ -21,7 +21,7 @@ const SCHEMA_VERSION: u32 = 2;
 /// All keys of what a target tells of, by the place where that stands: the noun of the answer, and
 /// keys below it; or `*` and a key that means the same wherever it is. What has nothing to tell of
 /// one is null there.
-const KEYS: [(&str, &[&str]); 14] = [
+const KEYS: [(&str, &[&str]); 16] = [
     (
         "devices",
         &[
@@ -44,6 +44,21 @@ const KEYS: [(&str, &[&str]); 14] = [
             "key",
             "uuid",
             "faults",
+            "devices",
+            "redundancy",
+            "copies",
+            "safe_read",
+            "spares",
+            "uuid",
+            "array_uuid",
+            "members",
+            "rebuild_percent",
+            "rebuild_left_seconds",
+            "scrub",
+            "mismatches",
+            "unresolved",
+            "dirty_bytes",
+            "notes",
             "policy",
             "capability",
             "curve",
@@ -107,9 +122,35 @@ const KEYS: [(&str, &[&str]); 14] = [
             "logical_bytes",
             "block_size",
             "space_hint",
+            "array_uuid",
+            "members",
+            "rebuild_percent",
+            "rebuild_left_seconds",
+            "scrub",
+            "mismatches",
+            "unresolved",
+            "dirty_bytes",
+            "notes",
             "state",
             "fault",
         ],
+    ),
+    (
+        "*.members",
+        &[
+            "device",
+            "set",
+            "state",
+            "read_errors",
+            "wrong_reads",
+            "healed",
+            "copied_bytes",
+            "why",
+        ],
+    ),
+    (
+        "*.scrub",
+        &["scrub_state", "percent", "repaired", "unresolved"],
     ),
     (
         "tenants",

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use flashyard_block::array::Array;
 use flashyard_block::fault::FaultDevice;
 use flashyard_block::migration::Migration;
 use flashyard_block::pool::Pool;
@@ -27,6 +28,8 @@ pub enum Node {
     Drive(Rc<FlashDevice>),
     /// Stands before another one and injects faults.
     Faulty(Rc<FaultDevice>),
+    /// Is made of several others.
+    Array(Rc<Array>),
     /// Is cut into partitions, each of which is a node that stores blocks.
     Channels(Rc<OpenChannel>),
     /// Is divided into volumes.
@@ -47,6 +50,7 @@ impl Node {
                     unflushed_bytes: layer.unflushed_bytes(),
                 },
             ),
+            Self::Array(array) => Report::Array(array.info(), Box::new(array.status())),
             Self::Channels(device) => Report::Channels(Channels {
                 failure: device.failure(),
                 is_full: device.is_full(),
@@ -113,7 +117,16 @@ impl Nodes {
             Node::Blocks(device) => Some(device),
             Node::Drive(drive) => Some(drive),
             Node::Faulty(layer) => Some(layer),
+            Node::Array(array) => Some(array),
             Node::Channels(_) | Node::Pool(_) | Node::Function(_) => None,
+        }
+    }
+
+    /// A device that is made of several others.
+    pub fn array(&self, id: NodeId) -> Option<Rc<Array>> {
+        match self.get(id)? {
+            Node::Array(array) => Some(array),
+            _ => None,
         }
     }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use flashyard_block::array::Status;
 use flashyard_block::fault::{FaultCounts, FaultRule};
 use flashyard_block::pool::PoolInfo;
 use flashyard_block::{Info, IoError};
@@ -23,6 +24,8 @@ pub enum Report {
     Device(Info, Option<Box<FlashStats>>),
     /// Of a device that injects faults.
     Faulty(Info, Faults),
+    /// Of a device that is made of several others.
+    Array(Info, Box<Status>),
     /// Of a device that is cut into partitions.
     Channels(Channels),
     /// Of a pool.

@@ -3,6 +3,7 @@
 //! `check` says what is wrong with one.
 
 mod address;
+mod array;
 mod check;
 mod conditions;
 mod crypt;
@@ -28,10 +29,11 @@ mod size;
 mod target;
 
 pub use address::Address;
+pub use array::{ArraySpec, Redundancy};
 pub use conditions::{Conditions, MeasuredMedium, MeasuredPlace};
 pub use crypt::{CryptSpec, KeyText};
 pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
-pub use document::{Document, Keys, Section, differences, merge, name_of};
+pub use document::{Document, Keys, Section, differences, merge, name_of, names_below};
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use fault::{FaultLayerSpec, FaultSpec};

@@ -164,7 +164,9 @@ pub fn print_one(value: &Value) {
         return;
     };
     let width = map.keys().map(|key| named(key).len()).max().unwrap_or(0);
-    let tables = ["promises", "faults", "injected", "curve"];
+    let tables = [
+        "promises", "faults", "injected", "curve", "members", "notes",
+    ];
     for (key, value) in map
         .iter()
         .filter(|(key, _)| !tables.contains(&key.as_str()))
@@ -173,6 +175,24 @@ pub fn print_one(value: &Value) {
     }
     if let Value::Array(promises) = &value["promises"] {
         print_promises(promises, &[]);
+    }
+    if let Value::Array(members) = &value["members"] {
+        let columns = [
+            "device",
+            "set",
+            "state",
+            "read_errors",
+            "wrong_reads",
+            "healed",
+            "copied_bytes",
+            "why",
+        ];
+        say_line!("members\n{}", Table::of_rows(&columns, members).render());
+    }
+    if let Value::Array(notes) = &value["notes"] {
+        for note in notes.iter().filter_map(Value::as_str) {
+            say_line!("note: {note}");
+        }
     }
     if let Value::Array(points) = &value["curve"]
         && !points.is_empty()

@@ -16,6 +16,7 @@
 //! - [`superblock`], for what it keeps of itself, and [`Verdict`], for what a check of it comes to.
 
 mod all;
+pub mod array;
 mod clean;
 pub mod crypt;
 mod device;

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::whole;
-use crate::spec::{Eui64, NamespaceUuid, Nguid, Size, VolumeKind};
+use crate::spec::{Eui64, NamespaceUuid, Nguid, Redundancy, Size, VolumeKind};
 
 /// `flashyard pool`.
 #[derive(Args, Debug)]
@@ -35,7 +35,12 @@ pub enum PoolCommand {
     /// Create a pool on a device (a device that already holds a pool is refused)
     #[command(
         after_help = "Examples:\n  flashyard pool create fast --device ssd0\n  \
-        flashyard pool create safe --device ssd1 --kind mapped\n\n\
+        flashyard pool create thin --device ssd1 --kind mapped\n  \
+        flashyard pool create safe --devices ssd0,ssd1 --redundancy mirror\n  \
+        flashyard pool create wide --devices ssd0,ssd1,ssd2,ssd3 --redundancy mirror --spare ssd4\n\n\
+        Several devices become one, a device of kind `array` that is called like the pool and goes with it. `none` stripes the data\n\
+        over all of them (RAID 0), `mirror` keeps copies (RAID 1), and stripes over several mirrors if there are more devices than\n\
+        copies (RAID 10).\n\n\
         A raw pool gives space of the device to volumes, with nothing between. In a mapped pool volumes take the space\n\
         that is written and may be larger than it together; every block is verified when it is read. It needs 32 MiB."
     )]
@@ -43,8 +48,42 @@ pub enum PoolCommand {
         /// Name: letters, digits, `-`, `_`, `.`
         name: String,
         /// The device to divide
-        #[arg(long, help_heading = "Place")]
-        device: String,
+        #[arg(
+            long,
+            help_heading = "Place",
+            required_unless_present = "devices",
+            conflicts_with = "devices"
+        )]
+        device: Option<String>,
+        /// Several devices to divide as one, with commas between them; those of a mirror follow
+        /// each other
+        #[arg(
+            long,
+            help_heading = "Place",
+            value_name = "A,B",
+            value_delimiter = ','
+        )]
+        devices: Vec<String>,
+        /// How it bears the loss of a device [default: none]
+        #[arg(long, help_heading = "Several devices", requires = "devices")]
+        redundancy: Option<Redundancy>,
+        /// Copies of all data in a mirror [default: 2]
+        #[arg(long, help_heading = "Several devices", value_name = "N", requires = "devices", value_parser = whole::<u32>("device", "copies"))]
+        copies: Option<u32>,
+        /// Read and compare all copies with each read
+        #[arg(long, help_heading = "Several devices", requires = "devices")]
+        safe_read: bool,
+        /// Device that takes the place of one that fails; can be given again
+        #[arg(
+            long,
+            help_heading = "Several devices",
+            value_name = "DEVICE",
+            requires = "devices"
+        )]
+        spare: Vec<String>,
+        /// Bytes per block of the devices: 512 or 4096
+        #[arg(long, help_heading = "Several devices", requires = "devices", default_value_t = 4096, value_parser = whole::<u32>("device", "block_size"))]
+        block_size: u32,
         /// How its volumes are kept [default: raw]
         #[arg(long, help_heading = "What to do")]
         kind: Option<VolumeKind>,
@@ -65,14 +104,112 @@ pub enum PoolCommand {
         /// What it is called from now on: letters, digits, `-`, `_`, `.`
         name: String,
         /// The device that it is on
-        #[arg(long, help_heading = "Place")]
-        device: String,
+        #[arg(
+            long,
+            help_heading = "Place",
+            required_unless_present = "devices",
+            conflicts_with = "devices"
+        )]
+        device: Option<String>,
+        /// The devices that it is on, in any order, with commas between them
+        #[arg(
+            long,
+            help_heading = "Place",
+            value_name = "A,B",
+            value_delimiter = ',',
+            conflicts_with = "list"
+        )]
+        devices: Vec<String>,
+        /// No device that is missing was used without these
+        #[arg(long, help_heading = "Place", requires = "devices")]
+        degraded: bool,
+        /// Bytes per block of the devices: 512 or 4096
+        #[arg(long, help_heading = "Place", requires = "devices", default_value_t = 4096, value_parser = whole::<u32>("device", "block_size"))]
+        block_size: u32,
         /// Who gets all volumes that the target does not know, with what is in them
         #[arg(long, help_heading = "Owner")]
         tenant: Option<String>,
         /// Only show what is in it
         #[arg(long, help_heading = "What to do", conflicts_with = "tenant")]
         list: bool,
+    },
+    /// Open a pool of several devices that was not opened at the start, with its volumes
+    #[command(
+        after_help = "Examples:\n  flashyard pool start safe\n  flashyard pool start safe --degraded\n\n\
+        A mirror of which a device is missing is not opened by itself if that device may have been used without the others: both\n\
+        would have data that the other one lacks. --degraded says that it was not. Data that only the missing device has are lost then."
+    )]
+    Start {
+        /// Its name
+        name: String,
+        /// No device that is missing was used without those that are there
+        #[arg(long, help_heading = "Confirmation")]
+        degraded: bool,
+    },
+    /// Grow a pool of several devices by more of them, or give it spares
+    #[command(
+        after_help = "Examples:\n  flashyard pool add safe --devices ssd4,ssd5\n  flashyard pool add safe --spare ssd6"
+    )]
+    Add {
+        /// Its name
+        name: String,
+        /// Devices to grow by, with commas between them; as many as copies, or a multiple
+        #[arg(
+            long,
+            help_heading = "Devices",
+            value_name = "A,B",
+            value_delimiter = ',',
+            required_unless_present = "spare",
+            conflicts_with = "spare"
+        )]
+        devices: Vec<String>,
+        /// Device that takes the place of one that fails; can be given again
+        #[arg(long, help_heading = "Devices", value_name = "DEVICE")]
+        spare: Vec<String>,
+        /// Even if a device holds something: all of it is lost
+        #[arg(long, help_heading = "Confirmation")]
+        force: bool,
+    },
+    /// Have another device take the place of one, while the pool is used
+    #[command(
+        after_help = "Examples:\n  flashyard pool replace safe --device ssd1 --with ssd7\n  \
+        flashyard pool replace safe --device ssd1\n\n\
+        Without --with the device itself comes back after it had failed, and gets what it lacks. A device that works is\n\
+        used until the new one has everything."
+    )]
+    Replace {
+        /// Its name
+        name: String,
+        /// The device that goes
+        #[arg(long, help_heading = "Devices")]
+        device: String,
+        /// The device that comes
+        #[arg(long, help_heading = "Devices", value_name = "DEVICE")]
+        with: Option<String>,
+        /// Even if that holds something: all of it is lost
+        #[arg(long, help_heading = "Confirmation")]
+        force: bool,
+    },
+    /// Take a spare, or a device that was replaced, out of a pool
+    #[command(after_help = "Example:\n  flashyard pool remove safe --device ssd6")]
+    Remove {
+        /// Its name
+        name: String,
+        /// The device that goes
+        #[arg(long, help_heading = "Devices")]
+        device: String,
+    },
+    /// Read all copies of everything in the background, and repair what differs
+    #[command(
+        after_help = "Examples:\n  flashyard pool scrub safe\n  flashyard pool scrub safe --stop\n\n\
+        `pool show` has how far it is, and what it found."
+    )]
+    Scrub {
+        /// Its name
+        name: String,
+        /// End it
+        #[arg(long, help_heading = "What to do")]
+        stop: bool,
     },
     /// Delete a pool without volumes
     #[command(after_help = "Example:\n  flashyard pool delete fast")]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::arrays::ArrayView;
 use super::functions::{FunctionRow, FunctionView};
 use super::migration::MigrationView;
 use super::plan::AppliedView;
@@ -73,6 +74,8 @@ pub enum Condition {
     ReadOnly,
     /// Online, on a device that injects faults on purpose.
     InjectsFaults,
+    /// Online, with fewer copies than there are to be.
+    Degraded,
 }
 
 /// How something is, and what is wrong with it.
@@ -107,6 +110,9 @@ pub struct DeviceView {
     /// Bytes that such a device keeps in memory only, because a flush has lied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unflushed_bytes: Option<u64>,
+    /// What a device made of others is.
+    #[serde(flatten)]
+    pub array: Option<ArrayView>,
     pub used_by: Option<String>,
     /// Another policy stands in for one that needs figures of the device: why, and what to
     /// do.
@@ -181,6 +187,9 @@ pub struct PoolView {
     /// Its space, while it is open.
     #[serde(flatten)]
     pub space: Option<SpaceView>,
+    /// What it stands on, if that are several devices.
+    #[serde(flatten)]
+    pub array: Option<ArrayView>,
     #[serde(flatten)]
     pub health: Health,
 }

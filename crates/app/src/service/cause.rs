@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use flashyard_block::array::ArrayError;
 use flashyard_block::crypt::CryptError;
 use flashyard_block::migration::CopyError;
 use flashyard_block::pool::{Kind, PoolError};
@@ -79,6 +80,14 @@ pub enum Invalid {
     NoFaults(String),
     /// A partition that the target does not know, and the devices that have one of this name.
     OnWhichDevice(String, Vec<String>),
+    /// What an array cannot do.
+    Array(ArrayError),
+    /// An array is to be made of an array.
+    ArrayOfArrays(String),
+    /// A pool on one device, or a device that is no array.
+    NoArray(String),
+    /// An array that is open.
+    IsStarted(String),
     /// A fault behind the end of a device of so many bytes.
     FaultBeyond(String, u64),
     /// A socket that cannot be made as it is asked for.
@@ -138,6 +147,8 @@ pub enum ProfileFault {
 /// What is not there.
 #[derive(Debug)]
 pub enum NotFound {
+    /// A member of an array.
+    Member(ArrayError),
     /// A thing of a kind.
     Thing(KindName, String),
     /// What a file or command names in another thing.
@@ -166,6 +177,8 @@ pub enum NotFound {
 /// What something else has.
 #[derive(Debug)]
 pub enum InUse {
+    /// What an array has already.
+    Array(ArrayError),
     /// The name of a thing.
     Name(KindName, String),
     /// The name of a tenant that is to be made.
@@ -239,6 +252,10 @@ pub enum InUse {
 /// What is not done.
 #[derive(Debug)]
 pub enum Refused {
+    /// What an array does not do, so that no data are lost.
+    Array(ArrayError),
+    /// A partition that is on another core than the others of an array.
+    OtherCore(String),
     /// A thing that is there is not what a file says: of what kind, its name, the key, what it says
     /// now and what it says in the file.
     Differs(Section, String, String, String, String),
@@ -311,6 +328,10 @@ pub enum Refused {
 /// What cannot be done now.
 #[derive(Debug)]
 pub enum Unavailable {
+    /// An array.
+    Array(ArrayError),
+    /// None of the devices of an array is open.
+    NoMembers(String),
     /// The target ends.
     ShuttingDown,
     /// So many commands that change something have not ended.
@@ -372,6 +393,8 @@ pub enum Unavailable {
 /// What is to be imported.
 #[derive(Debug)]
 pub enum ToImport {
+    /// An array, and the devices that it is on.
+    Array(String, String),
     /// A partition of a device.
     Partition(String, String),
     /// A pool on a device.
@@ -465,6 +488,17 @@ impl fmt::Display for Invalid {
                 f,
                 "device `{device}` injects faults itself: give it all of them with `flashyard device set {device} --fault ...`"
             ),
+            Self::Array(error) => error.fmt(f),
+            Self::ArrayOfArrays(device) => write!(
+                f,
+                "device `{device}` is an array already: name the devices that it is made of, or others"
+            ),
+            Self::NoArray(name) => write!(
+                f,
+                "`{name}` stands on one device, which cannot be exchanged: make a pool of several devices with \
+                 `flashyard pool create NAME --devices A,B --redundancy mirror`"
+            ),
+            Self::IsStarted(name) => write!(f, "array `{name}` is open: there is nothing to start"),
             Self::BlocksBelow(device, bytes) => write!(
                 f,
                 "device `{device}` has blocks of {bytes} bytes: set block_size to that"
@@ -504,6 +538,7 @@ impl fmt::Display for Invalid {
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Member(error) => error.fmt(f),
             Self::Thing(kind, name) => {
                 let kind = kind.name();
                 write!(
@@ -550,6 +585,11 @@ impl fmt::Display for NotFound {
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Array(error) => error.fmt(f),
+            Self::NoMembers(devices) => write!(
+                f,
+                "none of the devices {devices} is open: see to them, then start the target again"
+            ),
             Self::ShuttingDown => f.write_str("the target is shutting down"),
             Self::TooMany(commands) => write!(
                 f,

@@ -20,7 +20,7 @@ use super::work::Work;
 use super::{
     Checked, Fault, Over, Service, Stack, Subject, calibrate, flash, migration, no_such, partitions,
 };
-use crate::control::{KindName, View};
+use crate::control::{ArrayHow, KindName, View};
 use crate::cores::Cores;
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
@@ -91,6 +91,10 @@ impl Work<'_> {
             _ => None,
         };
         calibrate::find_figures(&mut spec, checked)?;
+        if spec.array().is_some() {
+            self.put_array(spec, ArrayHow::default())?;
+            return self.view_one(KindName::Device, &name);
+        }
         let id = self.reserve();
         if spec.partition().is_some() {
             return self.create_partition(id, spec);
@@ -216,16 +220,24 @@ impl Work<'_> {
                 close_pool(core.nodes.remove(id)).await;
             });
         }
+        let under = self.graph.device_under(id);
         self.commit(|state, stack| {
             stack.check_unused(id)?;
             state.remove(Kind::Pool, name)?;
             Ok(move |stack: &mut Stack| stack.forget(id))
         })?;
+        // An array that was made with the pool goes with it.
+        if let Some(device) = under.and_then(|id| self.graph.device(id))
+            && device.spec.name == name
+            && device.spec.array().is_some()
+        {
+            self.delete_array(name, true)?;
+        }
         Ok(View::Done)
     }
 
     /// Opens a device on the core with the fewest, and tells which that is.
-    fn open_device(&self, id: NodeId, spec: &DeviceSpec, found: Found) -> Result<usize, Fault> {
+    fn open_device(&mut self, id: NodeId, spec: &DeviceSpec, found: Found) -> Result<usize, Fault> {
         if spec.partition().is_some() {
             return self.open_partition(id, spec);
         }
@@ -235,9 +247,36 @@ impl Work<'_> {
         if let Some(layer) = spec.crypt() {
             return self.open_crypt(id, &spec.name, layer);
         }
-        let core = (0..self.cores.count())
-            .min_by_key(|core| self.graph.load(*core))
-            .expect("there is at least one core");
+        if spec.array().is_some() {
+            return self.open_array(id, spec, false);
+        }
+        let least = (0..self.cores.count()).min_by_key(|core| self.graph.load(*core));
+        let core = self.home_beside(id).or(least);
+        let core = core.expect("there is at least one core");
+        self.open_at(id, spec, found, core)
+    }
+
+    /// Opens a device that is there on a core, or a layer on the core of what it stands before.
+    pub(super) fn open_device_on(
+        &self,
+        id: NodeId,
+        spec: &DeviceSpec,
+        core: usize,
+    ) -> Result<usize, Fault> {
+        match &spec.medium {
+            Medium::Fault(layer) => self.open_layer(id, spec, layer),
+            Medium::Crypt(layer) => self.open_crypt(id, &spec.name, layer),
+            _ => self.open_at(id, spec, Found::Must, core),
+        }
+    }
+
+    fn open_at(
+        &self,
+        id: NodeId,
+        spec: &DeviceSpec,
+        found: Found,
+        core: usize,
+    ) -> Result<usize, Fault> {
         let wanted = spec.clone();
         let host = self.service.target_uuid;
         let model = Model::of(spec)?;
@@ -313,6 +352,9 @@ impl Service {
                 continue;
             };
             self.cores.call(core, move |state| async move {
+                if let Some(array) = state.nodes.array(id) {
+                    array.close().await;
+                }
                 let Some(device) = state.nodes.channels(id).filter(|it| it.is_kept()) else {
                     return;
                 };
@@ -340,6 +382,7 @@ pub(super) fn close_device(cores: &Cores, id: NodeId, core: usize) {
         match state.nodes.remove(id) {
             Some(Node::Channels(device)) => device.close().await,
             Some(Node::Faulty(layer)) => layer.close(),
+            Some(Node::Array(array)) => array.close().await,
             _ => {}
         }
     });
@@ -375,6 +418,11 @@ impl Stack {
             Medium::Partition(_) | Medium::Fault(_) | Medium::Crypt(_) => {
                 let parent = self.graph.below(device);
                 parent.is_some_and(|parent| self.forgets(parent))
+            }
+            Medium::Array(array) => {
+                let members = array.all().map(|name| self.graph.find(Kind::Device, name));
+                let mut members = members.collect::<Vec<_>>().into_iter();
+                members.all(|member| member.is_some_and(|member| self.forgets(member)))
             }
             Medium::Flash(FlashSpec { store, .. })
             | Medium::OpenChannel(ChannelsSpec { store, .. }) => {
@@ -466,7 +514,8 @@ async fn open_on(
             | Medium::NvmeTcp(_)
             | Medium::Partition(_)
             | Medium::Fault(_)
-            | Medium::Crypt(_),
+            | Medium::Crypt(_)
+            | Medium::Array(_),
             _,
         ) => unreachable!("its model was made; what stands on another device is opened with that"),
     };

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use flashyard_block::array::ArrayError;
 use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
 use uuid::Uuid;
 
@@ -17,7 +18,7 @@ use super::partitions::cut_of;
 use super::plan::Step;
 use super::work::Work;
 use super::{Checked, Fault, Stack, no_such};
-use crate::control::{ImportView, ImportedVolume, KindName, View};
+use crate::control::{ArrayHow, ImportView, ImportedVolume, KindName, View};
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{
@@ -199,6 +200,23 @@ impl Work<'_> {
                 }
                 self.carry_out(Step::CreateDevice(spec), checked)?;
                 Ok(Vec::new())
+            }
+            Step::CreateDevice(spec) if spec.array().is_some() => {
+                let name = spec.name.clone();
+                let import = ArrayHow {
+                    import: true,
+                    ..ArrayHow::default()
+                };
+                match self.put_array(spec.clone(), import) {
+                    Err(Fault::Unavailable(Unavailable::Array(ArrayError::NoMember(_)))) => {
+                        self.carry_out(Step::CreateDevice(spec), checked)?;
+                        Ok(Vec::new())
+                    }
+                    Err(fault) => Err(fault),
+                    Ok(()) => Ok(vec![format!(
+                        "array {name} was on its devices and is imported"
+                    )]),
+                }
             }
             Step::CreatePool(spec) => match self.take_pool(&spec) {
                 Err(Fault::Unavailable(Unavailable::NotImported(_, PoolError::NotAPool))) => {

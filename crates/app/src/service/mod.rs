@@ -4,6 +4,7 @@
 //! the middle is finished at the next start.
 
 mod apply;
+mod arrays;
 mod calibrate;
 mod cause;
 mod cleared;
@@ -284,28 +285,32 @@ impl Work<'_> {
     /// Opens all there is, each after what it stands on.
     fn open_everything(&mut self, unwritten: Option<StateError>) -> Result<(), Fault> {
         for id in self.graph.in_order() {
-            let opened = match self.graph.get(id).cloned() {
-                Some(Node::Device(device)) => self.open_or_clear(id, &device.spec),
-                Some(Node::Pool(record)) => {
-                    let opened = self.open_pool(id, &record);
-                    opened.and_then(|()| self.remake_forgotten(id))
-                }
-                Some(Node::Tenant(tenant)) => {
-                    let added = self.target.set_tenant(engine_tenant(&tenant.record));
-                    added.map_err(Fault::from)
-                }
-                Some(Node::Volume(volume)) => self.open_volume(id, &volume.record),
-                // A function is offered when all else is there; a partition whose creation was
-                // cut off is cleared away.
-                Some(Node::Function(_)) | None => Ok(()),
-            };
-            if let Err(fault) = opened {
+            if let Err(fault) = self.open_node(id) {
                 self.note_fault(Subject::Node(id), fault);
             }
         }
         self.resume_counters(unwritten)?;
         self.renew_copy();
         Ok(())
+    }
+
+    /// Opens what stands under a number.
+    fn open_node(&mut self, id: NodeId) -> Result<(), Fault> {
+        match self.graph.get(id).cloned() {
+            Some(Node::Device(device)) => self.open_or_clear(id, &device.spec),
+            Some(Node::Pool(record)) => {
+                let opened = self.open_pool(id, &record);
+                opened.and_then(|()| self.remake_forgotten(id))
+            }
+            Some(Node::Tenant(tenant)) => {
+                let added = self.target.set_tenant(engine_tenant(&tenant.record));
+                added.map_err(Fault::from)
+            }
+            Some(Node::Volume(volume)) => self.open_volume(id, &volume.record),
+            // A function is offered when all else is there; a partition whose creation was cut
+            // off is cleared away.
+            Some(Node::Function(_)) | None => Ok(()),
+        }
     }
 
     fn dispatch(&mut self, request: Request) -> Result<View, Fault> {
@@ -355,6 +360,8 @@ impl Work<'_> {
             }
             Request::Rekey { name, key } => self.rekey(&name, key),
             Request::EraseKey(name) => self.erase_key(&name),
+            Request::CreateArray { of, how } => self.create_array(*of, how),
+            Request::ChangeArray { name, change } => self.change_array(&name, change),
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
             Request::ImportPool {
                 spec, list: true, ..

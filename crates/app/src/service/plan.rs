@@ -17,7 +17,7 @@ use super::names::TenantNames;
 use crate::control::{KeyChange, KindName, ObjectChange, Risk, Verb, VolumeChange};
 use crate::spec::{
     Config, DeviceSpec, Document, FunctionSpec, Keys, PoolSpec, Section, Size, SpecError,
-    TargetSettings, TenantSpec, VolumeKind, VolumeSpec, differences, merge, name_of,
+    TargetSettings, TenantSpec, VolumeKind, VolumeSpec, differences, merge, name_of, names_below,
 };
 use crate::state::{Applied, Before, VolumeRecord};
 use crate::units;
@@ -507,28 +507,25 @@ impl Present<'_> {
 }
 
 /// The tables of a kind in the order in which what they name is made: a layer after the device that
-/// it stands before, wherever it stands in the file.
+/// it stands before, and an array after its devices, wherever they stand in the file.
 fn in_order(tables: &[Keys]) -> Vec<&Keys> {
-    let below: BTreeMap<&str, &str> = tables
+    let below: BTreeMap<&str, Vec<&str>> = tables
         .iter()
-        .filter_map(|keys| Some((name_of(keys), keys.get("device")?.as_str()?)))
+        .map(|keys| (name_of(keys), names_below(keys)))
         .collect();
-    let depth = |keys: &Keys| {
-        let mut name = name_of(keys);
-        // As many as there are tables, where layers go in a circle.
-        let steps = (0..tables.len()).take_while(|_| match below.get(name) {
-            Some(next) => {
-                name = next;
-                true
-            }
-            None => false,
-        });
-        steps.count()
-    };
+    fn depth(below: &BTreeMap<&str, Vec<&str>>, name: &str, most: usize) -> usize {
+        let next = below.get(name).filter(|_| most > 0);
+        let depths = next
+            .into_iter()
+            .flatten()
+            .map(|it| 1 + depth(below, it, most - 1));
+        depths.max().unwrap_or(0)
+    }
     let mut ordered: Vec<&Keys> = tables.iter().collect();
     // Volumes name devices, too, and keep their order.
     if tables.iter().any(|keys| keys.contains_key("kind")) {
-        ordered.sort_by_cached_key(|keys| depth(keys));
+        // Where layers go in a circle there is an end, too.
+        ordered.sort_by_cached_key(|keys| depth(&below, name_of(keys), tables.len().min(8)));
     }
     ordered
 }
@@ -550,7 +547,7 @@ fn check_references(config: &Config, present: &Present<'_>) -> Result<(), Fault>
     let pool = |name: &str| pools.contains(name) || present.pools.contains_key(name);
     let tenant = |name: &str| tenants.contains(name) || present.tenants.contains_key(name);
     for spec in &config.devices {
-        if let Some(missing) = spec.stands_on().filter(|name| !device(name)) {
+        if let Some(missing) = spec.stands_on().into_iter().find(|name| !device(name)) {
             return Err(unknown(
                 KindName::Device,
                 &spec.name,

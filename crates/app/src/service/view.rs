@@ -1,6 +1,7 @@
 //! What `list`, `show` and `status` answer.
 
 use flashyard_block::Info;
+use flashyard_block::array::{MemberState, Status};
 use flashyard_block::pool::{self, PoolInfo};
 use flashyard_engine::DeviceHandle;
 
@@ -9,8 +10,9 @@ use super::partitions::trouble_of;
 use super::work::Work;
 use super::{Fault, Subject, policies};
 use crate::control::{
-    Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName, LimitsView,
-    LoadView, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View, VolumeView,
+    ArrayView, Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName,
+    LimitsView, LoadView, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View,
+    VolumeView,
 };
 use crate::graph::{Device, Node, NodeId, Volume};
 use crate::published::Report;
@@ -138,7 +140,7 @@ impl Work<'_> {
         let report = core.and_then(|core| self.report(core, id));
         let (info, stats) = match report.as_deref() {
             Some(Report::Device(info, stats)) => (Some(info), stats.as_deref()),
-            Some(Report::Faulty(info, _)) => (Some(info), None),
+            Some(Report::Faulty(info, _) | Report::Array(info, _)) => (Some(info), None),
             _ => (None, None),
         };
         let unflushed_bytes = match report.as_deref() {
@@ -174,6 +176,7 @@ impl Work<'_> {
             drive: stats.map(DriveView::from),
             injected: spec.fault_layer().map(|_| self.view_injected(id)),
             unflushed_bytes,
+            array: self.view_array(id),
             used_by: self.user_text(id),
             policy_note: policies::stand_in(spec),
             health: trouble.unwrap_or_else(|| self.health(Subject::Node(id))),
@@ -201,8 +204,34 @@ impl Work<'_> {
                 block_size: info.block_size,
                 space_hint: space_hint(info),
             }),
+            array: device.and_then(|device| self.view_array(device)),
             health: self.health(Subject::Node(id)),
         })
+    }
+
+    /// What a device made of others is; nothing of any other, or while it is not open.
+    fn view_array(&self, device: NodeId) -> Option<ArrayView> {
+        let core = self.graph.device(device)?.home?;
+        match self.report(core, device).as_deref() {
+            Some(Report::Array(_, status)) => Some(ArrayView::from(&**status)),
+            _ => None,
+        }
+    }
+
+    /// That something stands on an array with fewer copies than it is to have, or is one, and what
+    /// to do.
+    fn degraded(&self, id: NodeId) -> Option<String> {
+        let below = self.graph.all_under(id).into_iter();
+        let mut marks = below.filter_map(|id| {
+            let core = self.graph.device(id)?.home?;
+            let report = self.report(core, id)?;
+            let Report::Array(_, status) = &*report else {
+                return None;
+            };
+            let name = self.graph.name(id);
+            status.is_degraded().then(|| degraded_text(name, status))
+        });
+        marks.next()
     }
 
     fn view_tenant(&self, id: NodeId, record: &TenantRecord, observed: &Observed) -> View {
@@ -245,7 +274,10 @@ impl Work<'_> {
         let info = volume.namespace.as_ref().map(DeviceHandle::info);
         let mut health = self.health(Subject::Node(id));
         // Its space may take long to clean.
-        let usable = matches!(health.state, Condition::Online | Condition::InjectsFaults);
+        let usable = matches!(
+            health.state,
+            Condition::Online | Condition::InjectsFaults | Condition::Degraded
+        );
         if record.phase == Phase::Creating && usable {
             health.state = Condition::Creating;
         }
@@ -292,12 +324,39 @@ impl Work<'_> {
             _ => None,
         };
         let fault = self.faults.get(&what).map(ToString::to_string);
-        let (state, fault) = match (fault, injects()) {
+        let degraded = || match what {
+            Subject::Node(id) => self.degraded(id),
+            _ => None,
+        };
+        let (state, fault) = match (fault, degraded()) {
             (Some(fault), _) => (Condition::Unavailable, Some(fault)),
-            (None, Some(why)) => (Condition::InjectsFaults, Some(why)),
-            (None, None) => (Condition::Online, None),
+            (None, Some(why)) => (Condition::Degraded, Some(why)),
+            (None, None) => match injects() {
+                Some(why) => (Condition::InjectsFaults, Some(why)),
+                None => (Condition::Online, None),
+            },
         };
         Health { state, fault }
+    }
+}
+
+/// That an array is degraded, and what to do.
+fn degraded_text(name: &str, status: &Status) -> String {
+    let of = |state: MemberState| {
+        let members = status.members.iter().filter(move |it| it.state == state);
+        members.map(|it| it.name.clone()).collect::<Vec<_>>()
+    };
+    let (failed, rebuilt) = (of(MemberState::Failed), of(MemberState::Rebuilding));
+    match (failed.first(), rebuilt.first()) {
+        (_, Some(new)) => format!(
+            "array {name} is degraded while {new} gets what it lacks: nothing is to be done, see `rebuild`"
+        ),
+        (Some(old), None) => format!(
+            "array {name} is degraded: {} failed or missing; `flashyard pool replace {name} --device {old} --with NEW` has another \
+             device take its place",
+            failed.join(", ")
+        ),
+        (None, None) => format!("array {name} has fewer copies than it is to have: add a spare"),
     }
 }
 

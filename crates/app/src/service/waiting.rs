@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use flashyard_block::array::ArrayError;
 use flashyard_block::pool::PoolError;
 
 use super::fault::{InUse, NotFound, Refused, ToImport, Unavailable};
@@ -42,7 +43,8 @@ impl Work<'_> {
         let (section, name) = match &step {
             Step::CreateDevice(spec) => {
                 let name = (Section::Device, spec.name.clone());
-                if waits(to_import, Section::Device, spec.stands_on()) {
+                let mut below = spec.stands_on().into_iter();
+                if below.any(|it| waits(to_import, Section::Device, Some(it))) {
                     to_import.push(name);
                     return Ok(());
                 }
@@ -225,9 +227,16 @@ impl Stack {
             spec.map(|spec| ToImport::On(kind_of(spec), spec.name.clone()))
         };
         for spec in &devices {
-            let below = spec.stands_on().unwrap_or_default();
-            let found = || ToImport::Partition(spec.name.clone(), below.to_owned());
-            let why = on_waiting(below).unwrap_or_else(found);
+            let below = spec.stands_on();
+            let found = || match spec.array() {
+                Some(array) => ToImport::Array(spec.name.clone(), array.devices.join(",")),
+                None => {
+                    let below = below.first().copied().unwrap_or_default();
+                    ToImport::Partition(spec.name.clone(), below.to_owned())
+                }
+            };
+            let why = below.iter().find_map(|it| on_waiting(it));
+            let why = why.unwrap_or_else(found);
             add(kind_of(spec), &spec.name, why);
         }
         for spec in &pools {
@@ -266,7 +275,7 @@ impl Stack {
         // A layer may stand on another one.
         while let Some(place) = waiting.devices.iter().position(|spec| {
             let below = spec.stands_on();
-            spec.partition().is_none() && below.is_some_and(|it| known.iter().any(|at| at == it))
+            spec.partition().is_none() && below.iter().any(|it| known.iter().any(|at| at == it))
         }) {
             let layer = waiting.devices.remove(place);
             known.push(layer.name.clone());
@@ -367,12 +376,16 @@ impl Fault {
     fn is_found_on_device(&self) -> bool {
         matches!(
             self,
-            Self::Refused(Refused::HoldsPool(..) | Refused::Content(..) | Refused::NeedsUuid(..))
-                | Self::InUse(
-                    InUse::ForeignPartition(..)
-                        | InUse::UnknownVolume(..)
-                        | InUse::Pool(PoolError::Exists(_))
-                )
+            Self::Refused(
+                Refused::HoldsPool(..)
+                    | Refused::Content(..)
+                    | Refused::NeedsUuid(..)
+                    | Refused::Array(ArrayError::Occupied(..))
+            ) | Self::InUse(
+                InUse::ForeignPartition(..)
+                    | InUse::UnknownVolume(..)
+                    | InUse::Pool(PoolError::Exists(_))
+            )
         )
     }
 }

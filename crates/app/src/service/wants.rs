@@ -2,8 +2,9 @@
 
 use super::Stack;
 use super::turns::{Mode, Object, Wants};
-use crate::control::{KindName, Request};
+use crate::control::{ArrayChange, KindName, Request};
 use crate::spec::{DeviceSpec, FunctionSpec, PoolSpec, VolumeSpec};
+use crate::state::Kind;
 
 impl Stack {
     /// What a command that changes something wants.
@@ -11,6 +12,19 @@ impl Stack {
         match request {
             Request::SetTarget(_) => Wants::change(Object::Target),
             Request::CreateDevice(spec) | Request::CreateDeviceOver(spec) => wants_of_device(spec),
+            Request::CreateArray { of, .. } => {
+                let wants = wants_of_device(&of.device);
+                let names = of
+                    .tenant
+                    .iter()
+                    .map(|name| Object::TenantName(name.clone()));
+                let wants = match &of.pool {
+                    Some(pool) => wants.and_all(wants_of_pool(pool)),
+                    None => wants,
+                };
+                names.fold(wants, |wants, name| wants.and(name, Mode::Kept))
+            }
+            Request::ChangeArray { name, change } => self.wants_of_array(name, change),
             Request::CreatePool { spec, .. } => wants_of_pool(spec),
             Request::ImportPool { spec, tenant, .. } => {
                 let names = tenant.iter().map(|name| Object::TenantName(name.clone()));
@@ -91,6 +105,33 @@ impl Stack {
             .and(Object::Pool(other.to_owned()), Mode::Kept)
     }
 
+    /// An array with all that stands on it, and devices that come or go.
+    fn wants_of_array(&self, name: &str, change: &ArrayChange) -> Wants {
+        let Ok((_, id)) = self.array_of(name) else {
+            return Wants::change(Object::Pool(name.to_owned()));
+        };
+        let array = self.graph.device(id).map(|it| wants_of_device(&it.spec));
+        let mut wants = array.unwrap_or_default();
+        if let Some(pool) = self
+            .graph
+            .find(Kind::Pool, name)
+            .and_then(|id| self.graph.pool(id))
+        {
+            wants = wants.and_all(wants_of_pool(&pool.spec));
+        }
+        let names: Vec<&String> = match change {
+            ArrayChange::Add { devices, .. } | ArrayChange::AddSpares { devices, .. } => {
+                devices.iter().collect()
+            }
+            ArrayChange::Replace { old, new, .. } => new.iter().chain([old]).collect(),
+            ArrayChange::Remove { device } => vec![device],
+            ArrayChange::Start { .. } | ArrayChange::Scrub { .. } => Vec::new(),
+        };
+        names.into_iter().fold(wants, |wants, name| {
+            wants.and(Object::Device(name.clone()), Mode::Changed)
+        })
+    }
+
     /// A volume that there is, or may be.
     fn wants_of_present(&self, name: &str) -> Wants {
         match self.volume(name) {
@@ -106,7 +147,7 @@ pub(super) fn wants_of_device(spec: &DeviceSpec) -> Wants {
     if let Some(path) = spec.path() {
         wants = wants.and(Object::Path(path.clone()), Mode::Changed);
     }
-    if let Some(below) = spec.stands_on() {
+    for below in spec.stands_on() {
         wants = wants.and(Object::Device(below.to_owned()), Mode::Changed);
     }
     wants

@@ -7,6 +7,7 @@ use flashyard_nvme::Nqn;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
+use super::array::ArraySpec;
 use super::conditions::Conditions;
 use super::crypt::CryptSpec;
 use super::drive::{ConditionName, StoreName, is_file};
@@ -86,6 +87,8 @@ pub enum Medium {
     Fault(FaultLayerSpec),
     /// Another device, encrypted.
     Crypt(CryptSpec),
+    /// Several devices.
+    Array(ArraySpec),
 }
 
 /// An emulated drive. What is not given is as [`DriveSpec`] has it.
@@ -186,6 +189,7 @@ impl DeviceSpec {
             Medium::NvmeTcp(_) => DeviceKind::NvmeTcp,
             Medium::Fault(_) => DeviceKind::Fault,
             Medium::Crypt(_) => DeviceKind::Crypt,
+            Medium::Array(_) => DeviceKind::Array,
         }
     }
 
@@ -201,7 +205,8 @@ impl DeviceSpec {
             | Medium::Partition(_)
             | Medium::NvmeTcp(_)
             | Medium::Fault(_)
-            | Medium::Crypt(_) => None,
+            | Medium::Crypt(_)
+            | Medium::Array(_) => None,
         }
     }
 
@@ -280,11 +285,41 @@ impl DeviceSpec {
         }
     }
 
-    /// The device that it stands on, if it does.
-    pub fn stands_on(&self) -> Option<&str> {
+    /// The devices that it stands on, if it does.
+    pub fn stands_on(&self) -> Vec<&str> {
         match &self.medium {
-            Medium::Partition(cut) => Some(&cut.device),
-            _ => self.layer_on(),
+            Medium::Partition(cut) => vec![&cut.device],
+            Medium::Array(array) => array.all().collect(),
+            _ => self.layer_on().into_iter().collect(),
+        }
+    }
+
+    /// Changes what an `array` device is made of; a device of another kind stays as it is.
+    pub fn set_array(&mut self, change: impl FnOnce(&mut ArraySpec)) {
+        if let Medium::Array(array) = &mut self.medium {
+            change(array);
+        }
+    }
+
+    /// The device that an `array` is.
+    pub fn of_array(name: String, array: ArraySpec, block_size: u32, policy: PolicyName) -> Self {
+        Self {
+            name,
+            block_size,
+            medium: Medium::Array(array),
+            policy,
+            capability: None,
+            curve: Vec::new(),
+            calibration: None,
+            disposable: false,
+        }
+    }
+
+    /// What an `array` device is made of.
+    pub fn array(&self) -> Option<&ArraySpec> {
+        match &self.medium {
+            Medium::Array(array) => Some(array),
+            _ => None,
         }
     }
 
@@ -359,6 +394,7 @@ impl DeviceSpec {
                 let wrong = |error| DeviceError::Fault(Box::new(error));
                 layer.check(self.block_size).map_err(wrong)
             }
+            Medium::Array(array) => array.check(&self.name),
             _ => Ok(()),
         }
     }

@@ -184,6 +184,14 @@ pub fn name_of(keys: &Keys) -> &str {
     keys.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The devices that a table of a device names.
+pub fn names_below(keys: &Keys) -> Vec<&str> {
+    let one = keys.get("device").into_iter();
+    let several = keys.get("devices").and_then(Value::as_array);
+    let all = one.chain(several.into_iter().flatten());
+    all.filter_map(Value::as_str).collect()
+}
+
 /// A table as it is written by hand.
 fn written(table: &Keys) -> Value {
     const UNITS: [(u64, &str); 4] = [

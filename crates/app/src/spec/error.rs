@@ -98,6 +98,16 @@ pub enum DeviceError {
     Partition(PartitionError),
     /// What is wrong with a fault that it is to inject.
     Fault(Box<FaultError>),
+    /// So many devices cannot be sets of so many copies.
+    Members(usize, u32),
+    /// A mirror with so many copies.
+    Copies(u32),
+    /// An array without redundancy has one copy only.
+    OneCopy,
+    /// An array without redundancy has nothing to fill a spare from.
+    SpareOfNone,
+    /// A device that an array has twice, or itself.
+    Twice(String),
 }
 
 /// What is wrong with the choice of units for a partition.
@@ -277,6 +287,10 @@ impl DeviceError {
             Self::Dilation(_) => "dilation",
             Self::Partition(_) => "partition",
             Self::Fault(_) => "faults",
+            Self::Members(..) | Self::Twice(_) => "devices",
+            Self::Copies(_) => "copies",
+            Self::OneCopy => "redundancy",
+            Self::SpareOfNone => "spares",
         }
     }
 }
@@ -377,6 +391,24 @@ impl fmt::Display for DeviceError {
             ),
             Self::Partition(error) => error.fmt(f),
             Self::Fault(error) => write!(f, "faults: {error}"),
+            Self::Members(devices, 1) => {
+                write!(f, "an array of {devices} devices: name one device at least")
+            }
+            Self::Members(devices, copies) => write!(
+                f,
+                "{devices} devices cannot be mirrors of {copies} copies: give a multiple of {copies}"
+            ),
+            Self::Copies(copies) => write!(f, "copies is {copies}: a mirror has 2 to 4"),
+            Self::OneCopy => f.write_str(
+                "`copies` and `safe_read` are for mirrors: set `redundancy = \"mirror\"`, or leave them out",
+            ),
+            Self::SpareOfNone => f.write_str(
+                "without redundancy a spare cannot be filled: set `redundancy = \"mirror\"`, or leave `spares` out",
+            ),
+            Self::Twice(device) => write!(
+                f,
+                "device {device} is named twice: an array has each device once, and is none of its own"
+            ),
         }
     }
 }

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
+use super::array::{ArraySpec, Redundancy};
 use super::conditions::Conditions;
 use super::crypt::{CryptSpec, KeyText};
 use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
@@ -53,13 +54,28 @@ pub struct FlatDevice {
     /// Where the key or passphrase of a `crypt` device is; `device rekey` changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyText>,
-    /// Which encrypted device a `crypt` device is: another one in its place is refused; noted when
-    /// it is created if not given.
+    /// Which device a `crypt` device or an `array` is: another one in its place is refused; noted
+    /// when it is created if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<NamespaceUuid>,
     /// The faults that a `fault` device injects, as a list of tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<Vec<FaultSpec>>,
+    /// The devices that an `array` is made of; those of a mirror follow each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<String>>,
+    /// How an `array` bears the loss of a device; `none` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<Redundancy>,
+    /// Copies of all data in an `array` with `redundancy = "mirror"`; 2 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
+    /// Whether each read of an `array` reads all copies and compares them; false if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub safe_read: Option<bool>,
+    /// Devices that take the place of one of an `array` that fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spares: Option<Vec<String>>,
     /// The drive that a `flash` device emulates: the name of a profile, or a file that holds one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
@@ -123,6 +139,11 @@ impl FlatDevice {
             key: None,
             uuid: None,
             faults: None,
+            devices: None,
+            redundancy: None,
+            copies: None,
+            safe_read: None,
+            spares: None,
             profile: None,
             condition: None,
             store: None,
@@ -196,6 +217,14 @@ impl FlatDevice {
                 key: self.key.take().ok_or_else(needs("key"))?,
                 uuid: self.uuid.take(),
             }),
+            DeviceKind::Array => Medium::Array(ArraySpec {
+                devices: self.devices.take().ok_or_else(needs("devices"))?,
+                spares: self.spares.take().unwrap_or_default(),
+                redundancy: self.redundancy.take(),
+                copies: self.copies.take(),
+                safe_read: self.safe_read.take(),
+                uuid: self.uuid.take(),
+            }),
         })
     }
 
@@ -230,6 +259,11 @@ impl FlatDevice {
             ("key", self.key.is_some()),
             ("uuid", self.uuid.is_some()),
             ("faults", self.faults.is_some()),
+            ("devices", self.devices.is_some()),
+            ("redundancy", self.redundancy.is_some()),
+            ("copies", self.copies.is_some()),
+            ("safe_read", self.safe_read.is_some()),
+            ("spares", self.spares.is_some()),
         ];
         given
             .into_iter()
@@ -313,6 +347,12 @@ impl FlatDevice {
             Medium::Crypt(layer) => {
                 (self.device, self.key) = (Some(layer.device), Some(layer.key));
                 self.uuid = layer.uuid;
+            }
+            Medium::Array(array) => {
+                (self.devices, self.redundancy) = (Some(array.devices), array.redundancy);
+                self.spares = Some(array.spares).filter(|spares| !spares.is_empty());
+                (self.copies, self.safe_read) = (array.copies, array.safe_read);
+                self.uuid = array.uuid;
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 
+use super::array::Redundancy;
 use super::drive::StoreName;
 use super::error::{DILATION_MOST, WEIGHT_MOST};
 use super::fault::{FaultName, FaultOnName};
@@ -53,14 +54,22 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "partition") => "a table, such as { device = \"oc0\", count = 4 }".into(),
         (_, "curve") => "a list of tables, as `device calibrate` measures them".into(),
         (_, "calibration") => "nothing: `device calibrate` writes it".into(),
-        (_, "disposable" | "read_only" | "partition.unfinished" | "partition.imported") => {
-            "true or false".into()
-        }
+        (
+            _,
+            "disposable"
+            | "read_only"
+            | "safe_read"
+            | "partition.unfinished"
+            | "partition.imported",
+        ) => "true or false".into(),
         (_, "guarantee" | "limit" | "capability") => {
             "a table, such as { read_iops = \"20k\" }".into()
         }
         (_, "latency_target" | "faults.latency" | "faults.spread") => value(&SPAN),
-        ("pool", "devices") => list("ssd0"),
+        (_, "devices") => list("ssd0"),
+        (_, "spares") => list("ssd9"),
+        (_, "redundancy") => names::<Redundancy>(),
+        (_, "copies") => number(2, 4),
         (_, "address") => text("storage.example:4420"),
         (_, "uuid") => text("2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"),
         (_, "nguid") => "32 hexadecimal digits in quotes".into(),

@@ -46,6 +46,8 @@ pub enum DeviceKind {
     Fault,
     /// A layer that encrypts another device.
     Crypt,
+    /// Several devices as one: striped, mirrored, or both.
+    Array,
 }
 
 impl DeviceKind {
@@ -63,6 +65,7 @@ impl DeviceKind {
             Self::NvmeTcp => "nvme-tcp",
             Self::Fault => "fault",
             Self::Crypt => "crypt",
+            Self::Array => "array",
         }
     }
 }

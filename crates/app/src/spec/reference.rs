@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, to_value};
 
+use super::array::Redundancy;
 use super::fault::{FaultName, FaultOnName};
 use super::{
     ClassName, Config, ContentName, DeviceKind, FlatDevice, PolicyName, Section, StoreName,
@@ -136,7 +137,7 @@ const TABLES: [Table; 10] = [
 ];
 
 /// The least that a device of every kind is made of, and one value for every key of some kinds.
-const SAMPLES: [(&str, &str); 17] = [
+const SAMPLES: [(&str, &str); 22] = [
     ("size", "\"8GiB\""),
     ("path", "\"/x\""),
     ("address", "\"127.0.0.1:1\""),
@@ -154,6 +155,11 @@ const SAMPLES: [(&str, &str); 17] = [
     ("faults", "[]"),
     ("key", "\"file:/x\""),
     ("uuid", "\"2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11\""),
+    ("devices", "[\"x0\", \"x1\"]"),
+    ("redundancy", "\"mirror\""),
+    ("copies", "2"),
+    ("safe_read", "true"),
+    ("spares", "[\"x2\"]"),
 ];
 
 impl Table {
@@ -324,6 +330,7 @@ fn page() -> String {
     out.push_str("\n## Choices\n");
     choice::<PolicyName>("`policy` of a device", &mut out);
     choice::<StoreName>("`store` of a device", &mut out);
+    choice::<Redundancy>("`redundancy` of a device", &mut out);
     choice::<FaultName>("`faults.kind` of a device", &mut out);
     choice::<FaultOnName>("`faults.on` of a device", &mut out);
     choice::<ClassName>("`class` of a tenant", &mut out);

@@ -136,6 +136,9 @@ impl fmt::Display for PoolError {
                 "the device holds a pool, or the remains of one: open that, or force a new one, which destroys it",
             ),
             Self::NotAPool => f.write_str("there is no pool on this device: create one"),
+            Self::Newer { version } if *version == crate::array::MEMBER_VERSION => f.write_str(
+                "the device is a member of an array of several: name all of them, in any order",
+            ),
             Self::Newer { version } => {
                 write!(
                     f,
@@ -161,6 +164,13 @@ impl fmt::Display for PoolError {
                 "an earlier change failed half way: see to the device, then open the pool again",
             ),
         }
+    }
+}
+
+impl PoolError {
+    /// What reading the start of a device has failed with.
+    pub fn from_reading(error: IoError) -> Self {
+        device_error("reading the start of the device")(error)
     }
 }
 

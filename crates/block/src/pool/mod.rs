@@ -29,7 +29,7 @@ use self::copies::Start;
 use self::error::device_error;
 use self::raw::Metadata;
 use crate::superblock::{self, Found, Unusable};
-use crate::{DeviceExt, SharedDevice};
+use crate::{DeviceExt, IoError, SharedDevice};
 
 /// An open pool; cheap to clone. Lives on the home core of its device.
 #[derive(Clone)]
@@ -141,6 +141,17 @@ impl Pool {
         }
     }
 
+    /// Takes up the space by which the device has grown since the pool was opened. A mapped pool
+    /// refuses: it does not grow yet.
+    pub async fn extend(&self) -> Result<(), PoolError> {
+        match self {
+            Self::Raw(pool) => pool.extend().await,
+            Self::Mapped(_) => Err(PoolError::Geometry(
+                "a mapped pool does not grow yet: make a second pool of the devices".into(),
+            )),
+        }
+    }
+
     /// Whether volumes can grow to so many bytes, all of them.
     pub fn check_growth(&self, wanted: &[(String, u64)]) -> Result<(), PoolError> {
         match self {
@@ -237,5 +248,22 @@ impl Pool {
             Self::Raw(pool) => pool.info(),
             Self::Mapped(pool) => pool.info(),
         }
+    }
+}
+
+/// What is on a device that a new pool, or a new member of an array, would destroy; nothing if it
+/// is not known that there is anything.
+pub(crate) async fn occupant(device: &SharedDevice) -> Result<Option<String>, IoError> {
+    let error = |error| match error {
+        PoolError::Device { error, .. } => error,
+        _ => IoError::Internal,
+    };
+    let start = Start(&**device);
+    let found: Found<Metadata> = superblock::find(&start).await.map_err(error)?;
+    match start.check_free(&found).await {
+        Ok(()) => Ok(None),
+        Err(PoolError::HoldsPool) => Ok(Some("a pool, or the remains of one".into())),
+        Err(PoolError::Occupied(what)) => Ok(Some(what)),
+        Err(why) => Err(error(why)),
     }
 }

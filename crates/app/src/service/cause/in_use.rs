@@ -7,6 +7,7 @@ use super::InUse;
 impl fmt::Display for InUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Array(error) => error.fmt(f),
             Self::Name(kind, name) => write!(f, "there is a {} `{name}` already", kind.name()),
             Self::Tenant(name) => write!(
                 f,

@@ -18,6 +18,12 @@ impl fmt::Display for Refused {
                      while hosts use it by `flashyard volume move {name} --to {wanted}`"
                 )
             }
+            Self::Array(error) => error.fmt(f),
+            Self::OtherCore(partition) => write!(
+                f,
+                "partition `{partition}` is on another core than the other devices of the array: use partitions of one device, or \
+                 one core"
+            ),
             Self::Differs(kind, name, key, now, wanted) => {
                 let kind = kind.name();
                 write!(

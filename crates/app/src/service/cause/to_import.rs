@@ -8,6 +8,11 @@ use crate::spec::VolumeSpec;
 impl fmt::Display for ToImport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Array(name, devices) => write!(
+                f,
+                "the devices {devices} hold something, such as this array, and the state does not know it: import it with `flashyard pool \
+                 import {name} --devices {devices}`, or all that the file says with `flashyard apply FILE --import`"
+            ),
             Self::Partition(name, device) => write!(
                 f,
                 "device `{device}` has a partition `{name}` that the state does not know: import it with `flashyard partition \

@@ -28,7 +28,7 @@ faults = [
 fn faults_are_read_with_what_holds_where_nothing_is_said() {
     let config = Config::parse(GOOD).expect("it is right");
     let device = &config.devices[1];
-    assert_eq!(device.stands_on(), Some("ram0"));
+    assert_eq!(device.stands_on(), ["ram0"]);
     let rules = device.fault_layer().expect("a layer").rules(4096);
     let nth = NonZeroU64::new(1000).expect("not 0");
     let (fixed, spread) = (Duration::from_ms(5), Duration::from_us(500));

@@ -157,6 +157,20 @@ impl RawPool {
         .await
     }
 
+    /// Takes up the space by which the device has grown since the pool was opened.
+    pub async fn extend(&self) -> Result<(), PoolError> {
+        self.change(async move |inner| {
+            let mut metadata = inner.state.borrow().metadata.clone();
+            let before = metadata.extents;
+            fit(&mut metadata, &inner.device)?;
+            match metadata.extents == before {
+                true => Ok(()),
+                false => inner.commit(metadata).await,
+            }
+        })
+        .await
+    }
+
     /// Whether volumes can grow to so many bytes, all of them.
     pub fn check_growth(&self, wanted: &[(String, u64)]) -> Result<(), PoolError> {
         let mut metadata = self.inner.state.borrow().metadata.clone();

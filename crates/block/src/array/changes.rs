@@ -1,0 +1,371 @@
+//! Changes of who is a member: growing by sets, spares, exchanging and taking away.
+
+use std::rc::Rc;
+
+use super::error::ArrayError;
+use super::geometry::{MAX_COPIES, MAX_MEMBERS, MAX_SPANS, Span};
+use super::member::Member;
+use super::places::{Start, new_id, occupied};
+use super::record::{self, MemberState, Part, Record, Uuid, label};
+use super::regions::Regions;
+use super::set::Set;
+use super::shared::Shared;
+use super::types::NewMember;
+use crate::SharedDevice;
+use crate::gate::Span as Range;
+
+impl Shared {
+    /// Adds sets at the end: the array grows by them.
+    pub(super) async fn add_sets(
+        self: &Rc<Self>,
+        devices: Vec<NewMember>,
+        force: bool,
+    ) -> Result<(), ArrayError> {
+        let copies = self.record.borrow().copies as usize;
+        let sets = devices.len() / copies.max(1);
+        if sets == 0 || !devices.len().is_multiple_of(copies) {
+            return Err(ArrayError::Members(devices.len(), copies));
+        }
+        self.check_new(&devices, 0, force).await?;
+        let span = span_of(&devices, sets)?;
+        {
+            let record = self.record.borrow();
+            let full = record.geometry.spans.len() == MAX_SPANS;
+            let many = record.members.len() + devices.len() > MAX_MEMBERS;
+            if full || many {
+                return Err(ArrayError::TooMany);
+            }
+        }
+        self.changing.acquire(1).await;
+        let added = self.add_span(devices, span).await;
+        self.changing.release(1);
+        added
+    }
+
+    async fn add_span(
+        self: &Rc<Self>,
+        devices: Vec<NewMember>,
+        span: Span,
+    ) -> Result<(), ArrayError> {
+        let (first, copies) = {
+            let record = self.record.borrow();
+            (record.geometry.sets(), record.copies as usize)
+        };
+        let blank = devices.iter().all(|new| new.device.is_blank());
+        let mut sets = Vec::new();
+        for (at, chunk) in devices.chunks(copies).enumerate() {
+            let members = chunk
+                .iter()
+                .map(|new| self.new_member(new, MemberState::Active));
+            let set = self.new_set(first + at, span, members.collect());
+            set.begin_empty(blank).await?;
+            sets.push(set);
+        }
+        let members: Vec<Rc<Member>> = sets.iter().flat_map(|set| set.all().clone()).collect();
+        self.members.borrow_mut().extend(members);
+        self.commit(|record| {
+            record.geometry.spans.push(span);
+            for set in &sets {
+                list(record, set);
+            }
+        })
+        .await;
+        // From here on there is I/O to them.
+        self.sets.borrow_mut().extend(sets);
+        self.blank.set(false);
+        self.work();
+        Ok(())
+    }
+
+    /// Adds hot spares, and puts them to use if a member has failed.
+    pub(super) async fn add_spares(
+        self: &Rc<Self>,
+        devices: Vec<NewMember>,
+        force: bool,
+    ) -> Result<(), ArrayError> {
+        let least = {
+            let record = self.record.borrow();
+            if record.members.len() + devices.len() > MAX_MEMBERS {
+                return Err(ArrayError::TooMany);
+            }
+            record.bytes_of(Part::Spare)
+        };
+        self.check_new(&devices, least, force).await?;
+        self.changing.acquire(1).await;
+        let new = devices
+            .iter()
+            .map(|new| self.new_member(new, MemberState::Spare));
+        let new: Vec<Rc<Member>> = new.collect();
+        self.members.borrow_mut().extend(new.iter().cloned());
+        self.commit(|record| {
+            for member in &new {
+                let since = record.generation;
+                record.members.push(entry(member, Part::Spare, since));
+            }
+        })
+        .await;
+        self.changing.release(1);
+        self.take_spares().await;
+        Ok(())
+    }
+
+    /// Has a device rebuilt in the place of a member, which is used until that is done if it can.
+    pub(super) async fn replace(
+        self: &Rc<Self>,
+        old: &str,
+        new: NewMember,
+        force: bool,
+    ) -> Result<(), ArrayError> {
+        let old = self.find(old)?;
+        let Some(set) = self.set_of(old.id) else {
+            return Err(ArrayError::NotAMember(old.label.borrow().clone()));
+        };
+        if set.is_rebuilding() || set.all().len() > MAX_COPIES {
+            let rebuilt = set.members_that(|it| it.state.get() == MemberState::Rebuilding);
+            let name = rebuilt.first().unwrap_or(&old).label.borrow().clone();
+            return Err(ArrayError::Rebuilding(name));
+        }
+        let same = new.name == *old.label.borrow();
+        if same && old.state.get() != MemberState::Failed {
+            return Err(ArrayError::IsMember(new.name));
+        }
+        let least = set.span.member_bytes();
+        // What a former member holds is its part of this array.
+        self.check_new(std::slice::from_ref(&new), least, force || same)
+            .await?;
+        let member = self.new_member(&new, MemberState::Spare);
+        self.members.borrow_mut().push(Rc::clone(&member));
+        if old.state.get() == MemberState::Failed {
+            self.put_in_place(&set, &old, &member).await;
+        } else {
+            old.leaving.set(true);
+            self.add_copy(&set, &member, None).await;
+        }
+        Ok(())
+    }
+
+    /// Takes a spare or a member that is not needed away; its device counts as empty then.
+    pub(super) async fn remove(self: &Rc<Self>, name: &str) -> Result<(), ArrayError> {
+        let member = self.find(name)?;
+        if let Some(set) = self.set_of(member.id) {
+            let copies = self.record.borrow().copies as usize;
+            let others = set.members_that(|it| it.is_active() && it.id != member.id);
+            if others.is_empty() || (member.is_active() && others.len() < copies) {
+                return Err(ArrayError::Needed(name.to_owned()));
+            }
+        }
+        self.changing.acquire(1).await;
+        self.drop_members(&[member.id]).await;
+        self.changing.release(1);
+        Ok(())
+    }
+
+    /// Has `new` rebuilt in the place of `failed`, which is no member any more.
+    pub(super) async fn put_in_place(
+        self: &Rc<Self>,
+        set: &Rc<Set>,
+        failed: &Rc<Member>,
+        new: &Rc<Member>,
+    ) {
+        failed.leaving.set(true);
+        self.add_copy(set, new, Some(failed.id)).await;
+        set.members.borrow_mut().retain(|it| it.id != failed.id);
+        self.members.borrow_mut().retain(|it| it.id != failed.id);
+    }
+
+    /// Adds a copy to a set, which gets all that the others have; `instead` of a member.
+    async fn add_copy(self: &Rc<Self>, set: &Rc<Set>, new: &Rc<Member>, instead: Option<Uuid>) {
+        let lba = set.span.data_start() / u64::from(set.block_size);
+        new.data_lba.set(lba);
+        new.state.set(MemberState::Rebuilding);
+        {
+            let whole = Range {
+                start: 0,
+                end: u64::MAX,
+            };
+            let keeps_a_map = set.regions.borrow().count() > 0;
+            // No I/O is in flight while a set begins to keep a map.
+            let _alone = match keeps_a_map {
+                true => None,
+                false => Some(self.gate.exclude(whole, false).await),
+            };
+            let mut regions = set.regions.borrow_mut();
+            if !keeps_a_map {
+                *regions = Regions::new(set.span.regions() as usize);
+            }
+            set.members.borrow_mut().push(Rc::clone(new));
+            let all = 0..regions.count();
+            regions.make_missed(all);
+            regions.change_all();
+            regions.begin_rebuild();
+            set.joining.set(true);
+        }
+        // Before the record says that it is being rebuilt: the map says what it lacks.
+        while set.persist().await.is_err() && !self.closed.get() {
+            self.rt.sleep(flashyard_time::Duration::from_ms(100)).await;
+        }
+        self.changing.acquire(1).await;
+        let number = set.number as u32;
+        self.commit(|record| {
+            record.members.retain(|it| Some(it.id) != instead);
+            let since = record.generation;
+            let copy = entry(new, Part::Copy(number), since);
+            match record.find(new.id) {
+                Some(at) => record.members[at] = copy,
+                None => record.members.push(copy),
+            }
+        })
+        .await;
+        self.changing.release(1);
+        set.joining.set(false);
+        self.work();
+    }
+
+    /// Takes members out of the array. Who calls this holds `changing`.
+    pub(super) async fn drop_members(self: &Rc<Self>, ids: &[Uuid]) {
+        if ids.is_empty() {
+            return;
+        }
+        self.commit(|record| record.members.retain(|it| !ids.contains(&it.id)))
+            .await;
+        for set in self.all_sets() {
+            let dropped = set.members_that(|it| ids.contains(&it.id));
+            for member in dropped {
+                set.members.borrow_mut().retain(|it| it.id != member.id);
+            }
+        }
+        let dropped = self.members.borrow().clone().into_iter();
+        let dropped = dropped.filter(|it| ids.contains(&it.id));
+        let works = |it: &Rc<Member>| it.state.get() != MemberState::Failed;
+        let dropped: Vec<SharedDevice> = dropped
+            .filter(works)
+            .filter_map(|it| it.device.clone())
+            .collect();
+        self.members.borrow_mut().retain(|it| !ids.contains(&it.id));
+        for device in dropped {
+            // What is left there says an old generation, if this fails.
+            let _ = Start(&*device).erase().await;
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Rc<Member>, ArrayError> {
+        let members = self.members.borrow();
+        let mut members = members.iter();
+        let found = members
+            .find(|it| *it.label.borrow() == label(name))
+            .cloned();
+        found.ok_or_else(|| ArrayError::NotAMember(name.to_owned()))
+    }
+
+    pub(super) fn set_of(&self, id: Uuid) -> Option<Rc<Set>> {
+        let sets = self.all_sets();
+        sets.into_iter()
+            .find(|set| set.all().iter().any(|it| it.id == id))
+    }
+
+    /// Refuses devices that cannot be members, or that hold something.
+    async fn check_new(
+        &self,
+        devices: &[NewMember],
+        least: u64,
+        force: bool,
+    ) -> Result<(), ArrayError> {
+        let block_size = self.record.borrow().geometry.block_size;
+        for new in devices {
+            let info = new.device.info();
+            if info.block_size != block_size {
+                let (name, own) = (new.name.clone(), info.block_size);
+                return Err(ArrayError::BlockSize(name, own, block_size));
+            }
+            let bytes = info.blocks * u64::from(block_size);
+            if bytes < least {
+                return Err(ArrayError::TooSmall(new.name.clone(), bytes, least));
+            }
+            let used = self.members.borrow().iter().any(|it| {
+                let same = *it.label.borrow() == label(&new.name);
+                same && it.state.get() != MemberState::Failed
+            });
+            if used {
+                return Err(ArrayError::IsMember(new.name.clone()));
+            }
+            if !force {
+                occupied(new).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn new_member(&self, new: &NewMember, state: MemberState) -> Rc<Member> {
+        let (id, name) = (new_id(&self.rt), label(&new.name));
+        Member::new(id, name, state, Some(new.device.clone()), 1)
+    }
+
+    pub(super) fn new_set(
+        self: &Rc<Self>,
+        number: usize,
+        span: Span,
+        members: Vec<Rc<Member>>,
+    ) -> Rc<Set> {
+        let (block_size, safe_read) = {
+            let record = self.record.borrow();
+            (record.geometry.block_size, record.safe_read)
+        };
+        let (this, rt) = (Rc::downgrade(self), self.rt.clone());
+        Set::new(this, rt, number, span, block_size, safe_read, members)
+    }
+}
+
+impl Set {
+    /// The map of a set whose members have nothing yet: equal if they read as zeroes, else they
+    /// become so before they are read.
+    pub(super) async fn begin_empty(self: &Rc<Self>, blank: bool) -> Result<(), ArrayError> {
+        {
+            let mut regions = self.regions.borrow_mut();
+            let all = 0..regions.count();
+            if !blank {
+                regions.make_unequal(all);
+            }
+            regions.change_all();
+        }
+        let name = || {
+            let members = self.all();
+            members
+                .first()
+                .map_or(String::new(), |it| it.label.borrow().clone())
+        };
+        let written = self.persist().await;
+        written.map_err(|error| ArrayError::Device(name(), "writing the region map of", error))
+    }
+}
+
+/// The span of new sets.
+pub(super) fn span_of(devices: &[NewMember], sets: usize) -> Result<Span, ArrayError> {
+    let bytes = |new: &NewMember| {
+        let info = new.device.info();
+        info.blocks * u64::from(info.block_size)
+    };
+    let smallest = devices.iter().min_by_key(|new| bytes(new));
+    let smallest = smallest.ok_or(ArrayError::Members(0, 1))?;
+    let span = Span::of(sets as u32, bytes(smallest));
+    let least = super::geometry::MAP_START + (2 << 20);
+    span.ok_or_else(|| ArrayError::TooSmall(smallest.name.clone(), bytes(smallest), least))
+}
+
+/// Lists the members of a set in a record.
+pub(super) fn list(record: &mut Record, set: &Set) {
+    let since = record.generation;
+    for member in set.all().iter() {
+        let part = Part::Copy(set.number as u32);
+        record.members.push(entry(member, part, since));
+    }
+}
+
+fn entry(member: &Member, part: Part, since: u64) -> record::Member {
+    record::Member {
+        id: member.id,
+        part,
+        state: member.state.get(),
+        since,
+        label: member.label.borrow().clone(),
+    }
+}

@@ -1,0 +1,237 @@
+//! Arrays: several devices as one, striped, mirrored, or both (RAID 0, 1 and 10).
+//!
+//! The members of a set have the same data; data are striped over the sets of a span; spans follow
+//! each other, so that an array grows by members. Every member has a superblock, kept twice, that
+//! says which members there are and which of them have everything, and a map of the regions whose
+//! copies may differ.
+//!
+//! What holds:
+//!
+//! - A member that fails, or at which an I/O hangs, is not used from then on, and that is durable
+//!   on the others before a change that it missed is answered.
+//! - A region is dirty in the map, durably, before it is written first. After a crash dirty regions
+//!   are made equal before they are read, durably.
+//! - A member that lacks anything is written, and read only when it has everything.
+//! - What is assembled is one truth, see `assembly`.
+//!
+//! Map: `geometry`, `record`, `assembly`, `regions` and `vote` decide, pure; `places` and `map` are
+//! what is on the members; `member`, `set` and `flight` are I/O; `careful` reads all copies;
+//! `shared` keeps the record, `changes` changes it, and `rebuild` works in the background.
+
+mod assembly;
+mod careful;
+mod changes;
+mod check;
+mod device;
+mod error;
+mod flight;
+mod geometry;
+mod map;
+mod member;
+mod opening;
+mod places;
+mod rebuild;
+mod record;
+mod regions;
+mod set;
+mod shared;
+mod types;
+mod vote;
+
+use std::rc::Rc;
+
+use flashyard_runtime::{Buf, Data};
+
+pub use assembly::NoRecord;
+pub use check::{MemberReport, check};
+pub use error::ArrayError;
+pub use geometry::MAX_COPIES;
+pub use member::{Failure, MemberCounts};
+pub use record::{Contradiction, MEMBER_VERSION, MemberState, Uuid};
+pub use types::{ArrayCounts, Layout, MemberStatus, NewMember, Options, Rebuild, Scrub, Status};
+
+use self::geometry::Piece;
+use self::member::Member;
+use self::set::{At, Set};
+use self::shared::Shared;
+use crate::{IoError, Tag};
+
+/// An open array. Lives on the core that all its members live on.
+pub struct Array {
+    shared: Rc<Shared>,
+}
+
+impl Array {
+    /// How it is now.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let record = shared.record.borrow();
+        let members = shared.members.borrow();
+        let members = members.iter().map(|member| MemberStatus {
+            name: member.label.borrow().clone(),
+            id: member.id,
+            set: shared.set_of(member.id).map(|set| set.number),
+            state: member.state.get(),
+            failure: member.failure.get(),
+            counts: member.counts.get(),
+            leaving: member.leaving.get(),
+        });
+        let mut members: Vec<MemberStatus> = members.collect();
+        members.sort_by_key(|it| it.set.unwrap_or(usize::MAX));
+        let sets = shared.all_sets();
+        Status {
+            uuid: record.array,
+            generation: record.generation,
+            copies: record.copies as usize,
+            safe_read: record.safe_read,
+            bytes: record.geometry.bytes(),
+            members,
+            rebuild: self.rebuilding(),
+            scrub: shared.scrub.borrow().clone(),
+            dirty_regions: sets.iter().map(|set| set.regions.borrow().dirty()).sum(),
+            counts: shared.counted(),
+            notes: shared.notes.borrow().clone(),
+        }
+    }
+
+    fn rebuilding(&self) -> Option<Rebuild> {
+        let left = self.shared.to_copy();
+        let pace = self.shared.rebuild.get();
+        let rebuilt = self.shared.all_sets().iter().any(|set| set.is_rebuilding());
+        if left == 0 && !rebuilt {
+            return None;
+        }
+        let of = pace.of.max(left);
+        let done = of - left;
+        let took = pace.begun.map(|begun| self.shared.rt.now().since(begun));
+        let rest = took.filter(|_| done > 0);
+        Some(Rebuild {
+            done: done as u64,
+            of: of as u64,
+            left: rest.map(|took| took.scale(left as u64, done as u64)),
+        })
+    }
+
+    /// Adds sets of new members: the array grows while it is used.
+    pub async fn add(&self, devices: Vec<NewMember>, force: bool) -> Result<(), ArrayError> {
+        self.shared.add_sets(devices, force).await
+    }
+
+    /// Adds hot spares.
+    pub async fn add_spares(&self, devices: Vec<NewMember>, force: bool) -> Result<(), ArrayError> {
+        self.shared.add_spares(devices, force).await
+    }
+
+    /// Has a device rebuilt in the place of a member, which may be the same device if it has
+    /// failed. A member that works is used until the new one has everything.
+    pub async fn replace(&self, old: &str, new: NewMember, force: bool) -> Result<(), ArrayError> {
+        self.shared.replace(old, new, force).await
+    }
+
+    /// Takes a spare, or a member that its set does not need, away.
+    pub async fn remove(&self, name: &str) -> Result<(), ArrayError> {
+        self.shared.remove(name).await
+    }
+
+    /// Reads all copies of everything, in the background, and repairs what differs. Goes on with
+    /// one that runs.
+    pub fn scrub(&self) {
+        let mut scrub = self.shared.scrub.borrow_mut();
+        if !scrub.running {
+            let sets = self.shared.all_sets();
+            *scrub = Scrub {
+                running: true,
+                of: sets.iter().map(|set| set.span.regions()).sum(),
+                ..Scrub::default()
+            };
+        }
+        drop(scrub);
+        self.shared.work();
+    }
+
+    /// Ends a scrub.
+    pub fn stop_scrub(&self) {
+        self.shared.scrub.borrow_mut().running = false;
+    }
+
+    /// Ends the array: later I/O gets [`IoError::NotReady`], what was issued has ended when this
+    /// does, and nothing is dirty then.
+    pub async fn close(&self) {
+        self.shared.gate.close(IoError::NotReady);
+        self.shared.gate.drained().await;
+        self.shared.closed.set(true);
+        self.shared.clean_rested(true).await;
+    }
+
+    /// Takes the array off its devices, which count as empty then. After it nothing else works.
+    pub async fn destroy(&self) -> Result<(), ArrayError> {
+        self.shared.gate.close(IoError::NotReady);
+        self.shared.gate.drained().await;
+        self.shared.closed.set(true);
+        let members = self.shared.members.borrow().clone();
+        for member in members {
+            if let Some(device) = &member.device {
+                let erased = places::Start(&**device).erase().await;
+                let name = || member.label.borrow().clone();
+                erased.map_err(|error| ArrayError::Device(name(), "erasing", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many copies of a range can be read now; 0 for what is not on the array.
+    pub fn copies_at(&self, lba: u64) -> usize {
+        let at = lba.saturating_mul(self.block_size());
+        let piece = self.piece(at, 1);
+        piece.map_or(0, |(set, _)| set.active())
+    }
+
+    /// Reads one given copy, `copy` of those that [`Array::copies_at`] counts. The range lies in
+    /// one stripe: [`IoError::OutOfRange`] if not.
+    pub async fn read_copy(
+        &self,
+        tag: Tag,
+        copy: usize,
+        lba: u64,
+        bytes: usize,
+    ) -> Result<Data, IoError> {
+        let (set, at) = self.whole_piece(lba, bytes as u64)?;
+        let active = set.members_that(Member::is_active);
+        let member = active.get(copy).ok_or(IoError::OutOfRange)?;
+        set.read_copy(member, tag, at).await.map(Data::Buf)
+    }
+
+    /// Writes what a range should hold to every copy that holds something else, for who knows what
+    /// it should hold. The range lies in one stripe.
+    pub async fn heal(&self, tag: Tag, lba: u64, data: Buf) -> Result<(), IoError> {
+        let (set, at) = self.whole_piece(lba, data.len() as u64)?;
+        let rt = self.shared.rt.clone();
+        let healed = careful::to_the_end(&rt, async move { set.heal_with(tag, at, data).await });
+        healed.await.unwrap_or(Err(IoError::Aborted))
+    }
+
+    fn block_size(&self) -> u64 {
+        self.shared.record.borrow().geometry.block_size.into()
+    }
+
+    fn whole_piece(&self, lba: u64, bytes: u64) -> Result<(Rc<Set>, At), IoError> {
+        let at = lba.checked_mul(self.block_size());
+        let at = at.ok_or(IoError::OutOfRange)?;
+        let found = self.piece(at, bytes).filter(|(_, at)| at.bytes == bytes);
+        found.ok_or(IoError::OutOfRange)
+    }
+
+    fn piece(&self, at: u64, bytes: u64) -> Option<(Rc<Set>, At)> {
+        self.shared.piece(at, bytes)
+    }
+}
+
+impl Shared {
+    /// As much of a range as lies in one set.
+    fn piece(&self, at: u64, bytes: u64) -> Option<(Rc<Set>, At)> {
+        let record = self.record.borrow();
+        let Piece { set, at, bytes } = record.geometry.first_piece(at, bytes)?;
+        let set = self.sets.borrow().get(set).cloned()?;
+        Some((set, At { at, bytes }))
+    }
+}

@@ -1,0 +1,220 @@
+//! Making an array, and opening one of the devices at hand.
+
+use std::rc::Rc;
+
+use flashyard_runtime::Rt;
+
+use super::Array;
+use super::assembly::{Candidate, Lack, assemble};
+use super::changes::{list, span_of};
+use super::error::ArrayError;
+use super::geometry::{Geometry, MAX_COPIES, MAX_MEMBERS};
+use super::member::{Failure, Member};
+use super::places::{self, new_id, occupied};
+use super::record::{Incarnation, MemberState, Record, Uuid, label};
+use super::shared::Shared;
+use super::types::{Layout, NewMember, Options};
+use crate::IoError;
+
+impl Array {
+    /// Makes devices an array, in sets of `layout.copies` that follow each other. Refuses a device
+    /// that holds something, unless `force`; what is there is lost then.
+    pub async fn create(
+        rt: &Rt,
+        devices: Vec<NewMember>,
+        uuid: Uuid,
+        layout: Layout,
+        options: Options,
+        force: bool,
+    ) -> Result<Self, ArrayError> {
+        let copies = layout.copies;
+        let sets = devices.len() / copies.max(1);
+        if !(1..=MAX_COPIES).contains(&copies) || sets == 0 || !devices.len().is_multiple_of(copies)
+        {
+            return Err(ArrayError::Members(devices.len(), copies));
+        }
+        if devices.len() > MAX_MEMBERS {
+            return Err(ArrayError::TooMany);
+        }
+        let block_size = devices[0].device.info().block_size;
+        for new in &devices {
+            let own = new.device.info().block_size;
+            if own != block_size {
+                return Err(ArrayError::BlockSize(new.name.clone(), own, block_size));
+            }
+            if !force {
+                occupied(new).await?;
+            }
+        }
+        let span = span_of(&devices, sets)?;
+        let blank = devices.iter().all(|new| new.device.is_blank());
+        let record = Record {
+            generation: 0,
+            array: uuid,
+            own: [0; 16],
+            copies: copies as u32,
+            safe_read: layout.safe_read,
+            geometry: Geometry {
+                block_size,
+                spans: vec![span],
+            },
+            members: Vec::new(),
+            history: vec![Incarnation {
+                generation: 0,
+                chance: rt.random(),
+            }],
+        };
+        let shared = Shared::new(rt, options, record, blank);
+        for (number, chunk) in devices.chunks(copies).enumerate() {
+            let members = chunk.iter().map(|new| {
+                let device = Some(new.device.clone());
+                let name = label(&new.name);
+                Member::new(new_id(rt), name, MemberState::Active, device, 1)
+            });
+            let set = shared.new_set(number, span, members.collect());
+            set.begin_empty(blank).await?;
+            shared
+                .members
+                .borrow_mut()
+                .extend(set.all().iter().cloned());
+            shared.sets.borrow_mut().push(set);
+        }
+        let sets = shared.all_sets();
+        shared
+            .commit(|record| sets.iter().for_each(|set| list(record, set)))
+            .await;
+        let array = Self { shared };
+        // Until all have it there is no array.
+        if let Some(member) = array
+            .status()
+            .members
+            .iter()
+            .find(|it| it.failure.is_some())
+        {
+            let error = match member.failure {
+                Some(Failure::Error(error)) => error,
+                _ => IoError::NotReady,
+            };
+            let name = member.name.clone();
+            return Err(ArrayError::Device(name, "writing the superblock of", error));
+        }
+        array.shared.watch_rests();
+        array.shared.work();
+        Ok(array)
+    }
+
+    /// Opens the array that devices are members of, given in any order. `expected`: which array
+    /// that is to be; others are passed over then. `degraded`: no member that is missing was used
+    /// without those that are here.
+    pub async fn open(
+        rt: &Rt,
+        devices: Vec<NewMember>,
+        expected: Option<Uuid>,
+        options: Options,
+        degraded: bool,
+    ) -> Result<Self, ArrayError> {
+        let mut candidates = Vec::new();
+        let mut newest = Vec::new();
+        for new in &devices {
+            let (candidate, place) = look_at(new).await;
+            candidates.push(candidate);
+            newest.push(place);
+        }
+        let found = assemble(&candidates, expected, degraded, rt.random())?;
+        // What comes next is the record that was decided; another one if a member fails before.
+        let mut before = found.record.clone();
+        before.generation -= 1;
+        before.history.pop();
+        let shared = Shared::new(rt, options, before, false);
+        *shared.notes.borrow_mut() = found.notes;
+        let members = found.record.members.iter().zip(&found.places);
+        let members = members.map(|(member, place)| {
+            let device = place.map(|at| devices[at].device.clone());
+            let newest = place.map_or(1, |at| newest[at]);
+            let state = member.state;
+            Member::new(member.id, member.label.clone(), state, device, newest)
+        });
+        *shared.members.borrow_mut() = members.collect();
+        for number in 0..found.record.geometry.sets() {
+            shared.open_set(number, &found.record, &found.lacks).await?;
+        }
+        // What was found is written down before anything is built on it, and is durable then: a
+        // program that was killed may have left data in volatile caches.
+        for set in shared.all_sets() {
+            set.flush_all().await;
+        }
+        shared.changing.acquire(1).await;
+        shared.commit(|_| ()).await;
+        shared.changing.release(1);
+        shared.take_spares().await;
+        shared.watch_rests();
+        shared.work();
+        Ok(Self { shared })
+    }
+}
+
+impl Shared {
+    /// A set of members that were found, with what their maps say.
+    async fn open_set(
+        self: &Rc<Self>,
+        number: usize,
+        record: &Record,
+        lacks: &[Lack],
+    ) -> Result<(), ArrayError> {
+        let span = record.geometry.span_of(number).ok_or(ArrayError::Closed)?;
+        let of_set: Vec<usize> = record.of_set(number).map(|(at, _)| at).collect();
+        let all = self.members.borrow().clone();
+        let members: Vec<Rc<Member>> = of_set.iter().map(|at| all[*at].clone()).collect();
+        let set = self.new_set(number, span, members);
+        for member in set.members_that(Member::is_active) {
+            if let Some(device) = &member.device
+                && set.regions.borrow().count() > 0
+            {
+                let loaded = set.load_map(device).await;
+                let name = || member.label.borrow().clone();
+                loaded.map_err(|error| {
+                    ArrayError::Device(name(), "reading the region map of", error)
+                })?;
+            }
+        }
+        {
+            let mut regions = set.regions.borrow_mut();
+            if of_set.iter().any(|at| lacks[*at] == Lack::All) {
+                let all = 0..regions.count();
+                regions.make_missed(all);
+            }
+            if set.active() > 1 {
+                regions.dirty_are_unequal();
+            }
+            if set.is_rebuilding() {
+                regions.begin_rebuild();
+            }
+            // Each member has all of it from now on.
+            regions.change_all();
+        }
+        if set.regions.borrow().count() > 0 {
+            let written = set.persist().await;
+            written.map_err(|error| {
+                ArrayError::Device(String::new(), "writing the region map of", error)
+            })?;
+        }
+        self.sets.borrow_mut().push(set);
+        Ok(())
+    }
+}
+
+/// What a device says of its array, and where its newest superblock is.
+async fn look_at(new: &NewMember) -> (Candidate, usize) {
+    let info = new.device.info();
+    let (record, place) = match places::read(&*new.device).await {
+        Ok((record, place)) => (Ok(record), place),
+        Err(why) => (Err(why), 1),
+    };
+    let candidate = Candidate {
+        name: new.name.clone(),
+        bytes: info.blocks * u64::from(info.block_size),
+        block_size: info.block_size,
+        record,
+    };
+    (candidate, place)
+}

@@ -1,0 +1,358 @@
+//! Work in the background: regions are made equal after a crash, copied to members that are being
+//! rebuilt, and scrubbed. While users do I/O it takes a fourth of the time.
+
+use std::rc::{Rc, Weak};
+
+use flashyard_runtime::{Rt, Shared as Bytes};
+use flashyard_time::Duration;
+
+use super::careful::to_the_end;
+use super::member::Member;
+use super::record::MemberState;
+use super::set::{At, Set};
+use super::shared::Shared;
+use super::types::Pace;
+use crate::{Device, Io, IoError, Tag, Zero};
+
+/// Bytes that are copied together.
+const PIECE: u64 = 256 << 10;
+/// Regions that are copied between two notes of how far it is.
+const NOTED: usize = 64;
+/// After a failure nothing is tried for so long.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// Pauses for each part of the work, while users do I/O.
+const PAUSES: u64 = 3;
+/// Places that are kept of those where copies disagree.
+const MOST_PLACES: usize = 16;
+
+impl Shared {
+    /// Begins what is to be done in the background, if anything is.
+    pub(super) fn work(self: &Rc<Self>) {
+        if self.closed.get() || self.working.replace(true) {
+            return;
+        }
+        let (this, rt) = (Rc::downgrade(self), self.rt.clone());
+        self.rt.spawn(work(this, rt)).detach();
+    }
+
+    /// The next region to be copied, of the sets that have least copies first.
+    fn next_copy(&self) -> Option<(Rc<Set>, usize)> {
+        let mut sets = self.all_sets();
+        sets.sort_by_key(|set| {
+            let (unequal, _) = set.regions.borrow().to_copy();
+            (unequal == 0, set.active(), set.number)
+        });
+        sets.into_iter().find_map(|set| {
+            let next = set.regions.borrow().next_to_copy(set.cursor.get());
+            next.map(|(at, _)| (set, at))
+        })
+    }
+
+    /// Regions that are to be copied, in all sets.
+    pub(super) fn to_copy(&self) -> usize {
+        let sets = self.all_sets();
+        let of = |set: &Rc<Set>| {
+            let (unequal, behind) = set.regions.borrow().to_copy();
+            unequal.max(behind)
+        };
+        sets.iter().map(of).sum()
+    }
+
+    fn note_pace(&self) {
+        let (left, mut pace) = (self.to_copy(), self.rebuild.get());
+        match (left, pace.begun) {
+            (0, _) => pace = Pace::default(),
+            (left, None) => {
+                pace = Pace {
+                    begun: Some(self.rt.now()),
+                    of: left,
+                };
+            }
+            (left, Some(_)) => pace.of = pace.of.max(left),
+        }
+        self.rebuild.set(pace);
+    }
+
+    /// One step; false if there is nothing to do.
+    async fn step(self: &Rc<Self>) -> Result<bool, IoError> {
+        self.note_pace();
+        if let Some((set, at)) = self.next_copy() {
+            set.cursor.set(at + 1);
+            let copied = set.copy_region(at).await;
+            let due = set.copied_since_note();
+            if copied.is_ok() && due >= NOTED {
+                set.note_copied().await;
+            }
+            return copied.map(|()| true);
+        }
+        for set in self.all_sets() {
+            if set.is_rebuilding() && !set.joining.get() {
+                self.promote(&set).await;
+                return Ok(true);
+            }
+        }
+        Ok(self.scrub_step().await)
+    }
+
+    /// The members of a set that are being rebuilt have everything now.
+    async fn promote(self: &Rc<Self>, set: &Rc<Set>) {
+        set.note_copied().await;
+        self.changing.acquire(1).await;
+        let ready = set.members_that(|it| it.state.get() == MemberState::Rebuilding);
+        // A region may have been left behind since.
+        if set.regions.borrow().to_copy() == (0, 0) && !ready.is_empty() {
+            let leaving = set.members_that(|it| it.leaving.get());
+            let ids: Vec<_> = ready.iter().map(|it| it.id).collect();
+            let gone: Vec<_> = leaving.iter().map(|it| it.id).collect();
+            let committed = self.commit(|record| {
+                for id in ids {
+                    if let Some(at) = record.find(id) {
+                        record.set_state(at, MemberState::Active);
+                    }
+                }
+            });
+            committed.await;
+            for member in &ready {
+                // One that failed meanwhile stays so.
+                if member.state.get() == MemberState::Rebuilding {
+                    member.state.set(MemberState::Active);
+                }
+            }
+            let others = |id| set.members_that(|it| it.is_active() && it.id != id);
+            if gone.iter().all(|id| !others(*id).is_empty()) {
+                self.drop_members(&gone).await;
+            }
+            if !set.is_degraded() {
+                set.regions.borrow_mut().none_missed();
+                let _ = set.persist().await;
+            }
+        }
+        self.changing.release(1);
+    }
+
+    /// Reads the next region of a scrub.
+    async fn scrub_step(self: &Rc<Self>) -> bool {
+        let (running, mut at) = {
+            let scrub = self.scrub.borrow();
+            (scrub.running, scrub.done)
+        };
+        if !running {
+            return false;
+        }
+        for set in self.all_sets() {
+            let regions = set.span.regions();
+            if at < regions {
+                set.scrub_region(at).await;
+                self.scrub.borrow_mut().done += 1;
+                return true;
+            }
+            at -= regions;
+        }
+        self.scrub.borrow_mut().running = false;
+        false
+    }
+
+    /// Puts spares in the place of members that have failed.
+    pub(super) async fn take_spares(self: &Rc<Self>) {
+        for set in self.all_sets() {
+            let unreplaced =
+                |it: &Member| it.state.get() == MemberState::Failed && !it.leaving.get();
+            let failed = set.members_that(unreplaced);
+            for failed in failed {
+                let spare = {
+                    let members = self.members.borrow();
+                    let mut spares = members.iter().filter(|it| {
+                        let fits = it.device.as_ref().is_some_and(|it| set.fits(&**it));
+                        it.state.get() == MemberState::Spare && fits
+                    });
+                    spares.next().cloned()
+                };
+                if let Some(spare) = spare
+                    && set.active() > 0
+                {
+                    self.put_in_place(&set, &failed, &spare).await;
+                }
+            }
+        }
+    }
+}
+
+async fn work(this: Weak<Shared>, rt: Rt) {
+    let mut before = 0;
+    loop {
+        let Some(shared) = this.upgrade() else { return };
+        if shared.closed.get() {
+            return;
+        }
+        let begun = rt.now();
+        let stepped = shared.step().await;
+        let took = rt.now().since(begun);
+        let busy = shared.foreground.get() != before;
+        before = shared.foreground.get();
+        match stepped {
+            Ok(false) => {
+                shared.working.set(false);
+                return;
+            }
+            Ok(true) => {
+                drop(shared);
+                match busy {
+                    true => rt.sleep(took.scale(PAUSES, 1)).await,
+                    false => rt.turn_end().await,
+                }
+            }
+            Err(_) => {
+                drop(shared);
+                rt.sleep(AFTER_FAILURE).await;
+            }
+        }
+    }
+}
+
+impl Set {
+    /// Makes regions equal before they are read.
+    pub(super) async fn make_equal(
+        self: &Rc<Self>,
+        range: std::ops::Range<usize>,
+    ) -> Result<(), IoError> {
+        for at in range {
+            if self.regions.borrow().any_unequal(at..at + 1) {
+                self.copy_region(at).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a region to all that may lack it, to its end.
+    pub(super) async fn copy_region(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
+        let set = Rc::clone(self);
+        let copied = to_the_end(&self.rt, async move { set.copy_held(at).await });
+        copied.await.unwrap_or(Err(IoError::Aborted))
+    }
+
+    async fn copy_held(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
+        let _held = self.hold(at..at + 1).await;
+        let unequal = self.regions.borrow().any_unequal(at..at + 1);
+        let first = self.members_that(Member::is_active).first().cloned();
+        let first = first.ok_or(IoError::NotReady)?;
+        let lacks = |it: &Member| {
+            let other = it.id != first.id;
+            other && it.is_written() && (unequal || !it.is_active())
+        };
+        let start = at as u64 * self.span.region;
+        for piece in 0..self.span.region / PIECE {
+            let place = At {
+                at: start + piece * PIECE,
+                bytes: PIECE,
+            };
+            self.copy_piece(place, &first, &lacks).await?;
+        }
+        if unequal {
+            // It is read from now on: also after a power cut.
+            self.flush_all().await;
+            self.recorded().await?;
+        }
+        self.regions.borrow_mut().copied(at, unequal);
+        self.copied.borrow_mut().push(at as u32);
+        Ok(())
+    }
+
+    async fn copy_piece(
+        self: &Rc<Self>,
+        place: At,
+        first: &Rc<Member>,
+        lacks: &impl Fn(&Member) -> bool,
+    ) -> Result<(), IoError> {
+        let tag = Tag::default();
+        let into = flashyard_runtime::Buf::take(place.bytes as usize).ok_or(IoError::Busy)?;
+        let lba = self.lba(first, place.at);
+        let read = Io::Read { lba, into };
+        let read = first.run(&self.rt, |device| device.submit(tag, read)).await;
+        let data = match read {
+            Ok(done) => done.data,
+            // Other copies may have it.
+            Err(_) => flashyard_runtime::Data::Buf(self.agree(tag, place).await?),
+        };
+        let data = match data {
+            flashyard_runtime::Data::Buf(buf) => Some(Bytes::from(buf)),
+            flashyard_runtime::Data::Zeroes(_) => None,
+        };
+        let blocks = place.bytes / u64::from(self.block_size);
+        for member in self.members_that(lacks) {
+            let lba = self.lba(&member, place.at);
+            let io = match &data {
+                Some(data) => Io::Write {
+                    lba,
+                    data: data.clone(),
+                    fua: false,
+                },
+                None => Io::Zero {
+                    lba,
+                    blocks,
+                    how: Zero::Write { deallocate: true },
+                },
+            };
+            let start = |device: &dyn Device| device.submit(tag, io);
+            match member.run(&self.rt, start).await {
+                Ok(_) => member.count(|counts| counts.copied_bytes += place.bytes),
+                Err(IoError::Busy) => return Err(IoError::Busy),
+                Err(error) => self.give_up(&member, error),
+            }
+        }
+        Ok(())
+    }
+
+    fn copied_since_note(&self) -> usize {
+        self.copied.borrow().len()
+    }
+
+    /// Makes durable what was copied, and that nobody lacks it any more.
+    pub(super) async fn note_copied(self: &Rc<Self>) {
+        let copied = std::mem::take(&mut *self.copied.borrow_mut());
+        if !self.flush_all().await {
+            return;
+        }
+        let failed = self.members_that(|it| it.state.get() == MemberState::Failed);
+        if failed.is_empty() {
+            self.regions.borrow_mut().not_missed(&copied);
+            let _ = self.persist().await;
+        }
+    }
+
+    async fn scrub_region(self: &Rc<Self>, at: u64) {
+        let Some(shared) = self.shared.upgrade() else {
+            return;
+        };
+        let tracked = self.regions.borrow().count() > 0;
+        let start = at * self.span.region;
+        for piece in 0..self.span.region / PIECE {
+            let place = At {
+                at: start + piece * PIECE,
+                bytes: PIECE,
+            };
+            let before: u64 = self.healed();
+            let (set, read) = (Rc::clone(self), shared.rt.clone());
+            let read = to_the_end(&read, async move {
+                let _held = match tracked {
+                    true => Some(set.hold(set.regions_of(place)).await),
+                    false => None,
+                };
+                set.agree(Tag::default(), place).await.map(drop)
+            });
+            let read = read.await;
+            let mut scrub = shared.scrub.borrow_mut();
+            scrub.repaired += u64::from(self.healed() > before);
+            if matches!(read, Some(Err(error)) if error != IoError::Busy) {
+                scrub.unresolved += 1;
+                if scrub.places.len() < MOST_PLACES {
+                    scrub.places.push((self.number, place.at));
+                }
+            }
+        }
+    }
+
+    fn healed(&self) -> u64 {
+        let members = self.all();
+        members.iter().map(|it| it.counts.get().healed).sum()
+    }
+}

@@ -1,0 +1,166 @@
+//! What tests of arrays set up.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use flashyard_block::array::{Array, ArrayError, Layout, NewMember, Options};
+use flashyard_block::{
+    Device, Done, Info, Io, IoError, IoFuture, Limits, MemoryDevice, SharedDevice, Tag,
+};
+use flashyard_runtime::sim::{Config, World};
+use flashyard_runtime::{Data, Rt};
+use flashyard_testbed::{Event, apply, yields};
+use flashyard_time::Rng;
+
+/// The identity of arrays here.
+pub const ARRAY: [u8; 16] = [0xaa; 16];
+
+/// Runs a test in a simulated world.
+pub fn in_world<F: Future<Output = ()> + 'static>(main: impl FnOnce(Rt) -> F) {
+    let world = World::new(Config::calm(1));
+    let machine = world.machine(1);
+    world.run(&machine, main);
+}
+
+/// Devices in memory.
+pub fn memories(count: usize, bytes: u64) -> Vec<SharedDevice> {
+    let device = |_| Rc::new(MemoryDevice::new(4096, bytes).expect("a good size")) as SharedDevice;
+    (0..count).map(device).collect()
+}
+
+/// A member of this name.
+pub fn named(name: &str, device: &SharedDevice) -> NewMember {
+    NewMember {
+        name: name.into(),
+        device: device.clone(),
+    }
+}
+
+/// Members m0, m1 and so on.
+pub fn new(devices: &[SharedDevice]) -> Vec<NewMember> {
+    let devices = devices.iter().enumerate();
+    devices
+        .map(|(at, it)| named(&format!("m{at}"), it))
+        .collect()
+}
+
+/// A new array without safe reads.
+pub async fn plain(rt: &Rt, devices: &[SharedDevice], copies: usize) -> Array {
+    let layout = Layout {
+        copies,
+        safe_read: false,
+    };
+    let array = Array::create(rt, new(devices), ARRAY, layout, Options::default(), false).await;
+    array.expect("devices that hold nothing")
+}
+
+pub async fn open(rt: &Rt, devices: &[SharedDevice]) -> Result<Array, ArrayError> {
+    Array::open(rt, new(devices), None, Options::default(), false).await
+}
+
+pub async fn open_degraded(rt: &Rt, devices: &[SharedDevice]) -> Result<Array, ArrayError> {
+    Array::open(rt, new(devices), None, Options::default(), true).await
+}
+
+/// What happened at one of several drives, in one order for all of them.
+pub type Log = Rc<RefCell<Vec<(usize, Event)>>>;
+
+/// A drive with a volatile cache that writes down what happens, takes some polls for it, and may
+/// die.
+pub struct Drive {
+    number: usize,
+    content: Rc<RefCell<Vec<u8>>>,
+    log: Log,
+    rng: RefCell<Rng>,
+    pub dead: Cell<bool>,
+    blank: bool,
+}
+
+impl Drive {
+    pub fn new(number: usize, content: Vec<u8>, log: &Log, seed: u64) -> Rc<Self> {
+        Rc::new(Self {
+            number,
+            blank: content.iter().all(|byte| *byte == 0),
+            content: Rc::new(RefCell::new(content)),
+            log: Rc::clone(log),
+            rng: RefCell::new(Rng::new(seed)),
+            dead: Cell::new(false),
+        })
+    }
+
+    fn change(content: &RefCell<Vec<u8>>, log: &Log, number: usize, event: Event) -> Done {
+        apply(&mut content.borrow_mut(), &event);
+        log.borrow_mut().push((number, event));
+        Done::EMPTY
+    }
+}
+
+impl Device for Drive {
+    fn info(&self) -> Info {
+        Info {
+            block_size: 4096,
+            blocks: self.content.borrow().len() as u64 / 4096,
+            volatile_cache: true,
+            read_only: false,
+            deallocate: true,
+            limits: Limits::default(),
+        }
+    }
+
+    fn submit(&self, _: Tag, io: Io) -> IoFuture {
+        let polls = self.rng.borrow_mut().below(4);
+        let (content, log) = (Rc::clone(&self.content), Rc::clone(&self.log));
+        let (dead, number) = (self.dead.get(), self.number);
+        IoFuture::boxed(async move {
+            yields(polls).await;
+            if dead {
+                return Err(IoError::NotReady);
+            }
+            let offset = io.lba() as usize * 4096;
+            let len = io.blocks(4096)? as usize * 4096;
+            if offset + len > content.borrow().len() {
+                return Err(IoError::OutOfRange);
+            }
+            Ok(match io {
+                Io::Read { mut into, .. } => {
+                    into.copy_from_slice(&content.borrow()[offset..offset + len]);
+                    Data::Buf(into).into()
+                }
+                Io::Write { data, fua, .. } => {
+                    let bytes = data.to_vec();
+                    let done = Self::change(&content, &log, number, Event::Write { offset, bytes });
+                    match fua {
+                        true => Self::change(&content, &log, number, Event::Flush),
+                        false => done,
+                    }
+                }
+                Io::Zero { .. } => {
+                    Self::change(&content, &log, number, Event::Zero { offset, len })
+                }
+                Io::Flush => Self::change(&content, &log, number, Event::Flush),
+                Io::CompareAndWrite(_) => return Err(IoError::Unsupported),
+            })
+        })
+    }
+
+    fn is_blank(&self) -> bool {
+        self.blank
+            && self
+                .log
+                .borrow()
+                .iter()
+                .all(|(number, _)| *number != self.number)
+    }
+}
+
+/// What a power cut leaves of each drive.
+pub fn cut(start: &[Vec<u8>], events: &[(usize, Event)], rng: &mut Rng) -> Vec<Vec<u8>> {
+    let left = start.iter().enumerate().map(|(number, start)| {
+        let own = events.iter().filter(|(of, _)| *of == number);
+        let own: Vec<Event> = own.map(|(_, event)| event.clone()).collect();
+        let seed = rng.below(u64::MAX);
+        flashyard_testbed::cut::after_cut(start, &own, seed)
+    });
+    left.collect()
+}
