@@ -229,12 +229,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         } => {
             let array = ArraySpec::found_on(devices);
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            let how = ArrayHow {
-                force: false,
-                import: true,
-                degraded,
-            };
-            let request = on_array(device, None, tenant, how);
+            let request = on_array(device, None, tenant, ArrayHow::found(degraded));
             return show(&args.reach, &request, table::print_import);
         }
         PoolCommand::Import {
@@ -297,11 +292,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
                 uuid: None,
             };
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            let how = ArrayHow {
-                force,
-                ..ArrayHow::default()
-            };
-            on_array(device, kind, None, how)
+            on_array(device, kind, None, ArrayHow::made(force))
         }
         PoolCommand::Create {
             name,

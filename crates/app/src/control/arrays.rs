@@ -29,6 +29,25 @@ pub struct ArrayHow {
     pub degraded: bool,
 }
 
+impl ArrayHow {
+    /// A new one.
+    pub fn made(force: bool) -> Self {
+        Self {
+            force,
+            ..Self::default()
+        }
+    }
+
+    /// One that is on its devices.
+    pub fn found(degraded: bool) -> Self {
+        Self {
+            force: false,
+            import: true,
+            degraded,
+        }
+    }
+}
+
 /// What is to be done with an array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
