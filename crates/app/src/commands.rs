@@ -229,7 +229,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         } => {
             let array = ArraySpec::found_on(devices);
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            let request = on_array(device, None, tenant, ArrayHow::found(degraded));
+            let request = Request::on_array(device, None, tenant, ArrayHow::found(degraded));
             return show(&args.reach, &request, table::print_import);
         }
         PoolCommand::Import {
@@ -248,7 +248,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             return show(&args.reach, &request, table::print_import);
         }
         PoolCommand::Start { name, degraded } => {
-            change_array(name, ArrayChange::Start { degraded })
+            Request::change_array(name, ArrayChange::Start { degraded })
         }
         PoolCommand::Add {
             name,
@@ -256,10 +256,10 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             spare,
             force,
         } => match spare.is_empty() {
-            true => change_array(name, ArrayChange::Add { devices, force }),
+            true => Request::change_array(name, ArrayChange::Add { devices, force }),
             false => {
                 let devices = spare;
-                change_array(name, ArrayChange::AddSpares { devices, force })
+                Request::change_array(name, ArrayChange::AddSpares { devices, force })
             }
         },
         PoolCommand::Replace {
@@ -267,9 +267,13 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             device: old,
             with: new,
             force,
-        } => change_array(name, ArrayChange::Replace { old, new, force }),
-        PoolCommand::Remove { name, device } => change_array(name, ArrayChange::Remove { device }),
-        PoolCommand::Scrub { name, stop } => change_array(name, ArrayChange::Scrub { stop }),
+        } => Request::change_array(name, ArrayChange::Replace { old, new, force }),
+        PoolCommand::Remove { name, device } => {
+            Request::change_array(name, ArrayChange::Remove { device })
+        }
+        PoolCommand::Scrub { name, stop } => {
+            Request::change_array(name, ArrayChange::Scrub { stop })
+        }
         PoolCommand::Delete { name } => Request::Delete(KindName::Pool, name),
         PoolCommand::Create {
             name,
@@ -292,7 +296,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
                 uuid: None,
             };
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            on_array(device, kind, None, ArrayHow::made(force))
+            Request::on_array(device, kind, None, ArrayHow::made(force))
         }
         PoolCommand::Create {
             name,
@@ -310,30 +314,6 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         },
     };
     run(&args.reach, &request)
-}
-
-/// A pool on an array of its own, which is called like it.
-fn on_array(
-    device: DeviceSpec,
-    kind: Option<VolumeKind>,
-    tenant: Option<String>,
-    how: ArrayHow,
-) -> Request {
-    let pool = Some(PoolSpec {
-        name: device.name.clone(),
-        devices: vec![device.name.clone()],
-        kind,
-    });
-    let of = Box::new(ArrayOf {
-        device,
-        pool,
-        tenant,
-    });
-    Request::CreateArray { of, how }
-}
-
-fn change_array(name: String, change: ArrayChange) -> Request {
-    Request::ChangeArray { name, change }
 }
 
 /// `flashyard volume …`.

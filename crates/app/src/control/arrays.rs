@@ -3,7 +3,8 @@
 use flashyard_block::array::{Failure, MemberStatus, Status};
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{DeviceSpec, PoolSpec};
+use super::Request;
+use crate::spec::{DeviceSpec, PoolSpec, VolumeKind};
 
 /// A device made of others, and what stands on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,33 @@ pub struct ArrayHow {
     pub import: bool,
     /// No device that is missing was used without those that are there.
     pub degraded: bool,
+}
+
+impl Request {
+    /// A pool on an array of its own, which is called like it.
+    pub fn on_array(
+        device: DeviceSpec,
+        kind: Option<VolumeKind>,
+        tenant: Option<String>,
+        how: ArrayHow,
+    ) -> Self {
+        let pool = Some(PoolSpec {
+            name: device.name.clone(),
+            devices: vec![device.name.clone()],
+            kind,
+        });
+        let of = Box::new(ArrayOf {
+            device,
+            pool,
+            tenant,
+        });
+        Self::CreateArray { of, how }
+    }
+
+    /// Something to be done with the array under a pool.
+    pub fn change_array(name: String, change: ArrayChange) -> Self {
+        Self::ChangeArray { name, change }
+    }
 }
 
 impl ArrayHow {
