@@ -16,15 +16,15 @@ use crate::cli::{
     WhyArgs,
 };
 use crate::control::{
-    self, AppliedView, ArrayChange, ArrayHow, ArrayOf, FunctionChange, How, KindName, Request,
-    TenantChange, VolumeChange,
+    self, AppliedView, ArrayChange, ArrayHow, FunctionChange, How, KindName, Request, TenantChange,
+    VolumeChange,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
     ArraySpec, ContentName, DeviceSpec, Document, FlatDevice, FunctionSpec, KeyText, PartitionSpec,
-    PolicyName, PoolSpec, TargetSettings, TenantSpec, VolumeKind, VolumeSpec, is_file,
+    PolicyName, PoolSpec, TargetSettings, TenantSpec, VolumeSpec, is_file,
 };
 use crate::state;
 use crate::table;
