@@ -373,6 +373,8 @@ mod tests {
                 json!({"schema_version": 2, "pools": [{
                     "name": "p", "devices": null, "kind": null, "uuid": null, "size": null,
                     "free_bytes": null, "used_bytes": null, "logical_bytes": null, "space_hint": null,
+                    "array_uuid": null, "members": null, "rebuild_percent": null, "rebuild_left_seconds": null,
+                    "scrub": null, "mismatches": null, "unresolved": null, "dirty_bytes": null, "notes": null,
                     "block_size": null, "state": null, "fault": null, "more": 1,
                 }]}),
             ),

@@ -25,11 +25,11 @@ impl Work<'_> {
         spec: &DeviceSpec,
         layer: &FaultLayerSpec,
     ) -> Result<NodeId, Fault> {
-        let (_, device) = self.device(&layer.device)?;
-        if device.spec.fault_layer().is_some() {
+        let below = self.check_below(spec, &layer.device)?;
+        let device = self.graph.device(below);
+        if device.is_some_and(|device| device.spec.fault_layer().is_some()) {
             return Err(Invalid::FaultOnFault(layer.device.clone()).into());
         }
-        let below = self.check_below(spec, &layer.device)?;
         self.check_reach(layer)?;
         Ok(below)
     }

@@ -41,7 +41,7 @@ const OF_A_FILE: [&str; 14] = [
 ];
 
 /// Numbers without a unit: what is counted is in the name.
-const COUNTS: [&str; 49] = [
+const COUNTS: [&str; 50] = [
     // What something is called.
     "schema_version",
     "nsid",
@@ -56,6 +56,7 @@ const COUNTS: [&str; 49] = [
     "devices",
     "pools",
     "volumes",
+    "functions",
     "hosts",
     "connections",
     "starts",
@@ -178,7 +179,7 @@ fn json(typed: &str) -> Value {
 }
 
 /// What a target is asked, and what that is about.
-const ASKED: [(&str, &str); 45] = [
+const ASKED: [(&str, &str); 54] = [
     ("device", "device create null0 --kind null --size 8MiB"),
     ("device", "device create ram0 --kind memory --size 64MiB"),
     ("device", "device create ram1 --kind memory --size 64MiB"),
@@ -205,7 +206,9 @@ const ASKED: [(&str, &str); 45] = [
     ("partition", "partition create p0 --device oc0 --count 4"),
     ("partition", "partition create p1 --device oc0 --channels 1"),
     ("pool", "pool create fast --device ram0"),
+    ("device", "device create ram2 --kind memory --size 64MiB"),
     ("pool", "pool create filed --device file0"),
+    ("pool", "pool create thin --device ram2 --kind mapped"),
     (
         "tenant",
         "tenant create db --host * --limit bandwidth=1GB/s --latency-target 5ms",
@@ -217,6 +220,11 @@ const ASKED: [(&str, &str); 45] = [
     ),
     ("volume", "volume create w --device nand0 --tenant db"),
     ("volume", "volume create x --device p0 --tenant lab"),
+    (
+        "volume",
+        "volume create y --pool thin --size 8MiB --tenant lab",
+    ),
+    ("function", "function create vm1 --tenant db"),
     ("calibration", "device calibrate nand0"),
     ("tenant", "tenant set db --guarantee read_iops=100"),
     ("perf", "PERF"),
@@ -238,6 +246,11 @@ const ASKED: [(&str, &str); 45] = [
     ("volume", "volume list"),
     ("volume", "volume show v"),
     ("volume", "volume set v --size 9MiB"),
+    ("volume", "volume move y --to filed"),
+    ("function", "function list"),
+    ("function", "function show vm1"),
+    ("function", "function set vm1 --mode 0660"),
+    ("pool", "pool show thin"),
     ("target", "target show"),
     ("status", "status"),
     ("why", "why db"),
