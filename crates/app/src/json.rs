@@ -49,7 +49,6 @@ const KEYS: [(&str, &[&str]); 16] = [
             "copies",
             "safe_read",
             "spares",
-            "uuid",
             "array_uuid",
             "members",
             "rebuild_percent",
@@ -356,6 +355,14 @@ fn left_out(key: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_key_of_a_place_is_named_twice() {
+        for (place, keys) in KEYS {
+            let all: std::collections::BTreeSet<_> = keys.iter().collect();
+            assert_eq!(all.len(), keys.len(), "{place}");
+        }
+    }
 
     #[test]
     fn an_answer_is_one_object_with_its_version() {
