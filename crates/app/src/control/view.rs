@@ -53,6 +53,7 @@ impl View {
         match &mut self {
             Self::Tenant(view) => view.note = Some(note),
             Self::Volume(view) => view.note = Some(note),
+            Self::Import(view) => view.notes.push(note),
             _ => {}
         }
         self

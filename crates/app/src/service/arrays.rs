@@ -13,7 +13,7 @@ use super::{Fault, Stack, Subject, no_such};
 use crate::control::{ArrayChange, ArrayHow, ArrayOf, KindName, View};
 use crate::graph::{Node as Thing, NodeId};
 use crate::nodes::Node;
-use crate::spec::{ArraySpec, DeviceSpec, NamespaceUuid, Redundancy};
+use crate::spec::{ArraySpec, DeviceSpec, NamespaceUuid, Redundancy, VolumeKind};
 use crate::state::Kind;
 
 /// How an array comes to be open.
@@ -34,7 +34,7 @@ impl Work<'_> {
             tenant,
         } = of;
         let name = device.name.clone();
-        self.put_array(device, how)?;
+        let notes = self.put_array(device, how)?;
         let Some(pool) = pool else {
             return self.view_one(KindName::Device, &name);
         };
@@ -45,11 +45,16 @@ impl Work<'_> {
         if made.is_err() {
             self.delete_array(&name, !how.import)?;
         }
-        made
+        made.map(|view| notes.into_iter().fold(view, View::with_note))
     }
 
-    /// Opens a new array, or one that is on its devices, and notes it.
-    pub(super) fn put_array(&mut self, mut spec: DeviceSpec, how: ArrayHow) -> Result<(), Fault> {
+    /// Opens a new array, or one that is on its devices, and notes it. Gives what was seen of its
+    /// devices.
+    pub(super) fn put_array(
+        &mut self,
+        mut spec: DeviceSpec,
+        how: ArrayHow,
+    ) -> Result<Vec<String>, Fault> {
         let array = self.check_new_array(&spec)?;
         let id = self.reserve();
         let home = self.gather(&array)?;
@@ -82,7 +87,7 @@ impl Work<'_> {
             close_device(self.cores, id, home);
             return Err(fault);
         }
-        Ok(())
+        Ok(status.notes)
     }
 
     /// Refuses an array of devices that are not there, or that are used.
@@ -343,6 +348,9 @@ impl Work<'_> {
         spare: bool,
         force: bool,
     ) -> Result<(), Fault> {
+        if !spare {
+            self.check_can_extend(id)?;
+        }
         let (home, found) = self.bring_members(id, &names)?;
         // Noted first: a device that is none of its members is passed over when it is opened.
         self.change_spec(id, |spec| {
@@ -464,14 +472,30 @@ impl Work<'_> {
         })
     }
 
+    /// Refuses members for a pool that could not use them.
+    fn check_can_extend(&self, id: NodeId) -> Result<(), Fault> {
+        let mut pools = self.pools_on(id).into_iter();
+        let mapped = pools.find_map(|pool| {
+            let spec = &self.graph.pool(pool)?.spec;
+            (spec.kind == Some(VolumeKind::Mapped)).then(|| spec.name.clone())
+        });
+        match mapped {
+            Some(pool) => Err(Refused::Extend(pool).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn pools_on(&self, id: NodeId) -> Vec<NodeId> {
+        let pools = self.graph.all(Kind::Pool);
+        pools
+            .filter(|pool| self.graph.device_under(*pool) == Some(id))
+            .collect()
+    }
+
     /// Has the pool on an array use what it has grown by.
     fn extend_pool(&self, id: NodeId) -> Result<(), Fault> {
         let home = self.home_of(id)?;
-        let pools = self.graph.all(Kind::Pool);
-        let on: Vec<NodeId> = pools
-            .filter(|pool| self.graph.device_under(*pool) == Some(id))
-            .collect();
-        for pool in on {
+        for pool in self.pools_on(id) {
             let grown = self.cores.call(home, move |state| async move {
                 match state.nodes.pool(pool) {
                     Some(pool) => pool.extend().await,

@@ -213,9 +213,13 @@ impl Work<'_> {
                         Ok(Vec::new())
                     }
                     Err(fault) => Err(fault),
-                    Ok(()) => Ok(vec![format!(
-                        "array {name} was on its devices and is imported"
-                    )]),
+                    Ok(mut notes) => {
+                        notes.insert(
+                            0,
+                            format!("array {name} was on its devices and is imported"),
+                        );
+                        Ok(notes)
+                    }
                 }
             }
             Step::CreatePool(spec) => match self.take_pool(&spec) {

@@ -104,7 +104,9 @@ pub(super) fn assemble(
         let next = match (state, places[member], lacks[member]) {
             (MemberState::Spare, ..) | (MemberState::Active, Some(_), Lack::Nothing) => state,
             (_, None, _) => {
-                notes.push(format!("member {name} is missing: the array is degraded"));
+                notes.push(format!(
+                    "member {name} was missing when the array was opened"
+                ));
                 MemberState::Failed
             }
             (_, Some(_), Lack::All) => {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use flashyard_block::array::ArrayError;
+
 use super::Refused;
 use crate::control::Risk;
 use crate::spec::Section;
@@ -18,7 +20,14 @@ impl fmt::Display for Refused {
                      while hosts use it by `flashyard volume move {name} --to {wanted}`"
                 )
             }
+            Self::Array(error @ ArrayError::MayBeOld(_)) => {
+                write!(f, "{error} (`flashyard pool start POOL --degraded`)")
+            }
             Self::Array(error) => error.fmt(f),
+            Self::Extend(pool) => write!(
+                f,
+                "pool `{pool}` is mapped and does not grow: make another pool of the devices, or add them as spares with --spare"
+            ),
             Self::OtherCore(partition) => write!(
                 f,
                 "partition `{partition}` is on another core than the other devices of the array: use partitions of one device, or \
