@@ -1,0 +1,181 @@
+//! Pools of several devices from the command line: members that go, come back, are exchanged, lie
+//! and are found again.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::content::{bytes, fill};
+use crate::rig::{Scratch, Target, names, path, target_perf};
+
+/// Makes devices `d0`, `d1`, ... on files.
+fn devices(target: &Target, scratch: &Scratch, count: usize) {
+    for number in 0..count {
+        let name = format!("d{number}");
+        let image = scratch.join(&format!("{name}.img"));
+        let file = ["--kind", "file", "--path", path(&image), "--size", "64MiB"];
+        target.json(&[&["device", "create", &name], &file[..]].concat());
+    }
+}
+
+/// Tenant `db` with a volume in pool `p`.
+fn volume(target: &Target) -> Value {
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    create(target, "v", "8MiB")
+}
+
+fn create(target: &Target, name: &str, size: &str) -> Value {
+    let volume = ["volume", "create", name, "--pool", "p", "--size", size];
+    target.json(&[&volume[..], &["--tenant", "db"]].concat())
+}
+
+/// The members of pool `p`, each with its state.
+fn members(target: &Target) -> Vec<(String, String)> {
+    let pool = target.json(&["pool", "show", "p"]);
+    let text = |member: &Value, key: &str| member[key].as_str().expect("text").to_owned();
+    let members = pool["members"].as_array().expect("a list").iter();
+    members
+        .map(|member| (text(member, "device"), text(member, "state")))
+        .collect()
+}
+
+fn wait_for(target: &Target, wanted: &[(&str, &str)]) {
+    let is_so = |found: &[(String, String)]| {
+        let found = found.iter().map(|(device, state)| (&**device, &**state));
+        found.eq(wanted.iter().copied())
+    };
+    while !is_so(&members(target)) {}
+}
+
+/// No I/O of an empty volume fails, and what is read is what was written.
+fn verify(target: &Target, nsid: &str) {
+    let report = target_perf(target, &["--nsid", nsid, "--rw", "randrw", "--verify"]);
+    assert_eq!(report["errors"], 0, "{report}");
+}
+
+#[test]
+fn members_are_exchanged_lost_and_added_and_nothing_of_a_volume_is() {
+    let scratch = Scratch::new("arrays");
+    let target = Target::start(&scratch, &[]);
+    devices(&target, &scratch, 6);
+    let mirror = ["pool", "create", "p", "--redundancy", "mirror", "--devices"];
+    target.refused(&[&mirror[..], &["d0"]].concat(), "give a multiple of 2");
+    target.refused(&[&mirror[..], &["d0,d0"]].concat(), "d0");
+    let pool = target.json(&[&mirror[..], &["d0,d1"]].concat());
+    assert_eq!(pool["state"], "online");
+    let made = volume(&target);
+    verify(&target, "1");
+    fill(&target, &made, 7);
+
+    let by_d2 = ["pool", "replace", "p", "--device", "d1", "--with", "d2"];
+    target.json(&by_d2);
+    wait_for(&target, &[("d0", "active"), ("d2", "active")]);
+    target.json(&["pool", "add", "p", "--spare", "d3"]);
+    target.refused(&["pool", "add", "p", "--devices", "d3,d4"], "d3");
+    assert_eq!(target.terminate(), 0);
+
+    // One that is missing may have had later data than the others, if they were used without them.
+    let (here, away) = (scratch.join("d2.img"), scratch.join("d2.away"));
+    fs::rename(&here, &away).expect("it is ours");
+    let target = Target::start(&scratch, &[]);
+    let pool = target.json(&["pool", "show", "p"]);
+    let fault = pool["fault"].as_str().unwrap_or_default();
+    assert!(fault.contains("pool start POOL --degraded"), "{pool}");
+    target.json(&["pool", "start", "p", "--degraded"]);
+    wait_for(&target, &[("d0", "active"), ("d3", "active")]);
+    assert_eq!(bytes(&target, &made), [7].into());
+    fill(&target, &made, 8);
+    assert_eq!(target.terminate(), 0);
+
+    // It comes back with old data.
+    fs::rename(&away, &here).expect("it is ours");
+    let target = Target::start(&scratch, &[]);
+    let pool = target.json(&["pool", "show", "p"]);
+    let note = "device d2 was a member once and is not any more";
+    assert!(pool["notes"].to_string().contains(note), "{pool}");
+    assert_eq!(bytes(&target, &made), [8].into());
+    let before = pool["size"].as_u64().expect("a size");
+    let grown = target.json(&["pool", "add", "p", "--devices", "d4,d5"]);
+    assert!(
+        grown["size"].as_u64() > Some(before + (32 << 20)),
+        "{grown}"
+    );
+    create(&target, "w", "80MiB");
+    verify(&target, "2");
+    assert_eq!(bytes(&target, &made), [8].into());
+    assert_eq!(target.terminate(), 0);
+}
+
+/// Members know their array: in any order, and not with one that is foreign.
+#[test]
+fn a_pool_of_several_devices_is_found_again_when_the_state_is_lost() {
+    let scratch = Scratch::new("arrays-lost");
+    let target = Target::start(&scratch, &[]);
+    devices(&target, &scratch, 4);
+    target.json(&["pool", "create", "p", "--devices", "d0,d1,d2"]);
+    let made = volume(&target);
+    fill(&target, &made, 9);
+    let kept = scratch.join("kept.toml");
+    let exported = target.run(&["export", "--output", path(&kept)]);
+    assert!(exported.status.success(), "{exported:?}");
+    target.kill();
+    fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+
+    let target = Target::start(&scratch, &["--config", path(&kept)]);
+    target.refused(
+        &["volume", "show", "v"],
+        "pool `p`, which is to be imported first",
+    );
+    let import = ["pool", "import", "p", "--devices"];
+    target.refused(&[&import[..], &["d0,d1"]].concat(), "bring d2 back");
+    let imported = target.json(&[&import[..], &["d2,d3,d0,d1"]].concat());
+    let notes = imported["notes"].to_string();
+    assert!(
+        notes.contains("device d3: it is no member of an array"),
+        "{notes}"
+    );
+    assert_eq!(names(&target.json(&["volume", "list"])), ["v"]);
+    assert_eq!(bytes(&target, &made), [9].into());
+    assert_eq!(target.terminate(), 0);
+}
+
+#[test]
+fn a_mapped_pool_takes_no_members_that_it_could_not_use() {
+    let scratch = Scratch::new("arrays-mapped");
+    let target = Target::start(&scratch, &[]);
+    devices(&target, &scratch, 4);
+    let create = ["pool", "create", "p", "--kind", "mapped", "--redundancy"];
+    target.json(&[&create[..], &["mirror", "--devices", "d0,d1"]].concat());
+    volume(&target);
+    verify(&target, "1");
+    let why = "pool `p` is mapped and does not grow";
+    target.refused(&["pool", "add", "p", "--devices", "d2,d3"], why);
+    assert_eq!(members(&target).len(), 2);
+    target.json(&["pool", "add", "p", "--spare", "d2"]);
+    assert_eq!(target.terminate(), 0);
+}
+
+/// One of three copies lies: with safe read no host ever sees it, and it is counted.
+#[test]
+fn safe_read_finds_the_copy_that_differs() {
+    let scratch = Scratch::new("arrays-safe");
+    let target = Target::start(&scratch, &[]);
+    for name in ["m0", "m1", "m2"] {
+        target.json(&[
+            "device", "create", name, "--kind", "memory", "--size", "64MiB",
+        ]);
+    }
+    let layer = ["device", "create", "bad", "--kind", "fault", "--device"];
+    target.json(&[&layer[..], &["m2"]].concat());
+    let create = ["pool", "create", "p", "--devices", "m0,m1,bad"];
+    let how = ["--redundancy", "mirror", "--copies", "3", "--safe-read"];
+    target.json(&[&create[..], &how].concat());
+    volume(&target);
+    let set = ["device", "set", "bad", "--fault", "poison,rate=5%,on=read"];
+    target.json(&set);
+    verify(&target, "1");
+    let pool = target.json(&["pool", "show", "p"]);
+    assert!(pool["mismatches"].as_u64() > Some(0), "{pool}");
+    assert_eq!(pool["unresolved"], 0, "{pool}");
+    assert_eq!(target.terminate(), 0);
+}
