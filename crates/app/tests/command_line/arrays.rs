@@ -12,7 +12,7 @@ use crate::rig::{Scratch, Target, names, path, target_perf};
 fn devices(target: &Target, scratch: &Scratch, count: usize) {
     for number in 0..count {
         let name = format!("d{number}");
-        let image = scratch.join(&format!("{name}.img"));
+        let image = scratch.join(format!("{name}.img"));
         let file = ["--kind", "file", "--path", path(&image), "--size", "64MiB"];
         target.json(&[&["device", "create", &name], &file[..]].concat());
     }
