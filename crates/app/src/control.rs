@@ -282,7 +282,9 @@ impl Request {
             | Self::Rekey { .. }
             | Self::SetDevice { .. }
             | Self::SetFaults { .. } => KindName::Device.plural(),
-            Self::CreateArray { of, .. } => match of.pool {
+            // What was found in a pool is not shown as a pool is.
+            Self::CreateArray { of, how } => match of.pool {
+                Some(_) if how.import => "",
                 Some(_) => KindName::Pool.plural(),
                 None => KindName::Device.plural(),
             },

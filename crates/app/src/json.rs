@@ -346,7 +346,7 @@ fn complete(place: &str, key: &str, value: Value) -> Value {
 /// What a key has that was left out.
 fn left_out(key: &str) -> Value {
     match key {
-        "curve" | "unstable" | "given" | "causes" => json!([]),
+        "curve" | "unstable" | "given" | "causes" | "members" | "notes" | "spares" => json!([]),
         "disposable" | "imported" | "unfinished" => json!(false),
         _ => Value::Null,
     }
@@ -380,8 +380,8 @@ mod tests {
                 json!({"schema_version": 2, "pools": [{
                     "name": "p", "devices": null, "kind": null, "uuid": null, "size": null,
                     "free_bytes": null, "used_bytes": null, "logical_bytes": null, "space_hint": null,
-                    "array_uuid": null, "members": null, "rebuild_percent": null, "rebuild_left_seconds": null,
-                    "scrub": null, "mismatches": null, "unresolved": null, "dirty_bytes": null, "notes": null,
+                    "array_uuid": null, "members": [], "rebuild_percent": null, "rebuild_left_seconds": null,
+                    "scrub": null, "mismatches": null, "unresolved": null, "dirty_bytes": null, "notes": [],
                     "block_size": null, "state": null, "fault": null, "more": 1,
                 }]}),
             ),

@@ -129,6 +129,7 @@ fn a_pool_of_several_devices_is_found_again_when_the_state_is_lost() {
     let import = ["pool", "import", "p", "--devices"];
     target.refused(&[&import[..], &["d0,d1"]].concat(), "bring d2 back");
     let imported = target.json(&[&import[..], &["d2,d3,d0,d1"]].concat());
+    assert!(imported.get("kind").is_none(), "{imported}");
     let notes = imported["notes"].to_string();
     assert!(
         notes.contains("device d3: it is no member of an array"),
