@@ -76,7 +76,7 @@ const TEXTS: [&str; 9] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 33] = [
+const NAMED: [(&str, &[&str]); 34] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -88,6 +88,7 @@ const NAMED: [(&str, &[&str]); 33] = [
         &["partition delete", "pool import", "volume create"],
     ),
     ("--erase", &["volume create"]),
+    ("--spare", &["pool add"]),
     ("--eui64", &["volume create", "volume import"]),
     (
         "--force",
