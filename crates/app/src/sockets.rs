@@ -3,7 +3,7 @@
 //!
 //! A folder with sockets belongs to one target at a time, which holds a lock in it. A socket is
 //! made under a name of our own, gets its permissions, and is then linked to the name that it is to
-//! have. So nobody meets it with other permissions, what is there already is not replaced, and what
+//! have. So it is never met with other permissions, what is there already is not replaced, and what
 //! a target that was killed has left is recognised: a file that is still linked to our name for it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ impl Access {
     /// Permissions, and names or numbers of user and group; those of this process if not given.
     ///
     /// # Errors
-    /// Nobody is called so.
+    /// No user or group has this name.
     pub fn new(mode: u32, owner: Option<&str>, group: Option<&str>) -> Result<Self, SocketError> {
         let user = |name: &str| Ok(User::from_name(name)?.map(|user| user.uid.as_raw()));
         let group_of = |name: &str| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()));
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     fn mine() -> Access {
-        Access::new(0o600, None, None).expect("nobody is named")
+        Access::new(0o600, None, None).expect("no user is named")
     }
 
     fn names(folder: &Path) -> Vec<String> {
@@ -362,7 +362,7 @@ mod tests {
         UnixStream::connect(&path).expect("it listens");
         let mode = || fs::metadata(&path).expect("it is there").mode() & 0o777;
         assert_eq!(mode(), 0o600);
-        let group = Access::new(0o660, None, None).expect("nobody is named");
+        let group = Access::new(0o660, None, None).expect("no user is named");
         sockets.change(&path, group).expect("it is ours");
         assert_eq!(mode(), 0o660);
         drop(listener);

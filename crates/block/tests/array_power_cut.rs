@@ -215,7 +215,7 @@ async fn again(
     drop(array);
     let whole = cut(&twice, &second.borrow(), &mut rng);
     for alone in 0..whole.len().min(copies) {
-        // Of one set each member is enough, and knows it if it is told that nobody else went on.
+        // Of one set each member is enough, and knows it if it is known that no other went on.
         if whole.len() > copies {
             break;
         }

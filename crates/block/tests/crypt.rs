@@ -71,7 +71,7 @@ fn what_is_stored_is_aes_xts_of_each_block_by_its_number() {
             encrypted.expect("whole blocks");
             let start = DATA_START as usize + 5 * block_size as usize;
             assert!(disk.content()[start..][..expected.len()] == expected[..]);
-            // Where nobody else holds them the same is stored.
+            // Where no one else holds them the same is stored.
             write(&device, 5, 64 << 10, 0x5c).await.expect("it works");
             assert!(disk.content()[start..][..expected.len()] == expected[..]);
             let content = disk.content();
@@ -97,7 +97,7 @@ fn blocks_that_nobody_wrote_or_that_were_freed_read_as_zeroes() {
         device.deallocate(Tag::default(), 0, 1).await.unwrap();
         let mixed = read(&device, 0, 8192).await.unwrap();
         assert!(mixed[..4096] == [0; 4096] && mixed[4096..] == [9; 4096]);
-        // In memory nothing is copied for blocks that nobody wrote.
+        // In memory nothing is copied for blocks that were never written.
         let memory: SharedDevice = Rc::new(MemoryDevice::new(4096, 8 * MIB).unwrap());
         let device = CryptDevice::new(&rt, memory, &key).expect("it has room");
         let zeroes = device.read(Tag::default(), 0, filled(8192, 1)).await;

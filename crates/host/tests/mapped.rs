@@ -112,7 +112,7 @@ async fn found(rt: Rt) -> Vec<u32> {
     found
 }
 
-/// A host writes until the power goes at some moment; what it was told is durable is there.
+/// A host writes until the power goes at some moment; what was answered as durable is there.
 fn survives_a_cut(seed: u64) {
     let config = match seed % 2 {
         0 => Config::calm(seed),
@@ -271,7 +271,7 @@ fn at_the_wall_writes_are_refused_and_deallocating_makes_room() {
             }
             assert!(full * 4096 > 16 * MIB, "{full} blocks in round {round}");
             assert!(pool.info().free < MIB, "{:?}", pool.info());
-            // What is there can be overwritten for ever, and read.
+            // What is there can be overwritten without end, and read.
             for lba in (0..full).step_by(32) {
                 let written = host.write(tag, lba, blocks(32, 100 + round), false).await;
                 written.expect("it has room");

@@ -64,7 +64,7 @@ impl Cost {
         passes: 3,
         lanes: 1,
     };
-    /// More than that is not taken from a disk: a hostile one could have us work for ever.
+    /// More than that is not taken from a disk: a hostile one could have us work without end.
     pub const MOST: Self = Self {
         memory_kib: 1 << 20,
         passes: 16,

@@ -97,7 +97,7 @@ fn what_it_cannot_be_is_named() {
         Envelope::decode(&sealed_anew(bytes)).is_ok()
     };
     assert!(costly([2, 65536, 3, 1]));
-    // A hostile disk cannot have us work for ever, or take all memory.
+    // A hostile disk cannot have us work without end, or take all memory.
     for numbers in [
         [2, 4 << 20, 3, 1],
         [2, 65536, 17, 1],

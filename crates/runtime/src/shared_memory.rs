@@ -110,8 +110,8 @@ impl Mapping {
             return false;
         };
         // SAFETY: `place` has checked that as many bytes as `to` has are mapped from `from` on, and
-        // the mapping outlives the call. `to` is borrowed, and is not this mapping, to which nobody
-        // has a reference.
+        // the mapping outlives the call. `to` is borrowed, and is not this mapping, to which
+        // nothing has a reference.
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
         true
     }

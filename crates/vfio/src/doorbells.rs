@@ -337,7 +337,7 @@ impl State {
 
     /// The core is about to sleep: the guest rings from now on.
     fn rest(&self, now: Time) -> Time {
-        // Asleep, nobody sees that the guest has read on.
+        // Asleep, no core sees that the guest has read on.
         if self.release_interrupts(true) {
             return now;
         }

@@ -44,7 +44,7 @@ pub enum Doorbells {
     /// for each, and the function wakes at once when it sleeps.
     #[default]
     Trapped,
-    /// By a store to memory that the monitor maps: no exit and no message, but it wakes nobody. A
+    /// By a store to memory that the monitor maps: no exit and no message, but it wakes no core. A
     /// core that sleeps looks each millisecond, which takes about 1 % of it.
     Mapped,
 }

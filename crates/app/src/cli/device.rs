@@ -171,7 +171,7 @@ pub enum DeviceCommand {
     Delete {
         /// Its name
         name: String,
-        /// Forget the key of an encrypted device: nobody can ever read what is on it
+        /// Forget the key of an encrypted device: no one can read what is on it
         #[arg(long, help_heading = "Encryption")]
         erase: bool,
         /// Do not ask: with --erase all data on it are lost

@@ -223,7 +223,7 @@ impl Work<'_> {
         forgotten
     }
 
-    /// What a function does; nothing if it is not offered, or its core has never told.
+    /// What a function does; nothing if it is not offered, or its core has never reported.
     pub(super) fn report_function(&self, id: NodeId) -> Option<FunctionReport> {
         let home = self.graph.function(id)?.home?;
         match *self.report(home, id)? {

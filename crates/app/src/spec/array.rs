@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::error::DeviceError;
 use super::namespace_uuid::NamespaceUuid;
 
-/// Copies of a mirror when nobody says.
+/// Copies of a mirror where none are given.
 const COPIES: u32 = 2;
 
 /// How an array bears the loss of a member.

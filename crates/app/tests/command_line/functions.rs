@@ -293,7 +293,7 @@ fn after_kill_9_sockets_return_and_nothing_else_is_removed() {
         assert!(guest.status().await.is_err(), "the connection is closed");
     });
     drop(target);
-    assert!(place.exists(), "nobody has removed it");
+    assert!(place.exists(), "it is still there");
     // Another program has its own socket there now.
     fs::remove_file(&taken).expect("ours");
     let foreign = UnixListener::bind(&taken).expect("free");
@@ -562,7 +562,7 @@ fn a_guest_sees_volumes_that_come_grow_and_go() {
                 .map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
             let found: Vec<u32> = found.take_while(|nsid| *nsid > 0).collect();
             assert_eq!(found, namespaces, "{change:?}");
-            // The event is told once for each time that the list of changes is read.
+            // The event is reported once for each time that the list of changes is read.
             let cid = guest.take_place(0).expect("room");
             let at = guest.data(0, cid, 0);
             let sgl = Sgl::Transport { length: 0 };

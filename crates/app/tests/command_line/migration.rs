@@ -89,7 +89,7 @@ async fn verify(queue: &Queue, model: &mut Model) -> bool {
     true
 }
 
-/// Writes and reads until told to stop or the target goes; an I/O that fails before is a defect.
+/// Writes and reads until stopped or the target goes; an I/O that fails before is a defect.
 async fn writer(
     queue: Queue,
     model: Rc<RefCell<Model>>,

@@ -16,7 +16,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.expect("kill exists").success());
 }
 
-/// A target with a volume, and a measurement of an hour under way.
+/// A target with a volume, and a measurement that takes an hour.
 fn measuring(scratch: &Scratch, more: &[&str]) -> (Target, Child) {
     let target = Target::start(scratch, &[]);
     let device = [

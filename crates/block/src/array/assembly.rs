@@ -223,7 +223,7 @@ fn lack(newest: &Record, member: usize, own: &Record) -> Lack {
     };
     others.retain(|(_, it)| it.state == MemberState::Active);
     if member.state == MemberState::Active && others.is_empty() {
-        // Nobody else can have later data of its set.
+        // No other member can have later data of its set.
         return Lack::Nothing;
     }
     // A record is begun when the one before is everywhere.

@@ -36,7 +36,7 @@ struct Copies {
     failed: Vec<(Rc<Member>, IoError)>,
 }
 
-/// Runs to its end even if nobody waits for it: what it writes must not land later than it says.
+/// Runs to its end even if no task waits for it: what it writes must not land later than it says.
 pub(super) async fn to_the_end<T: 'static>(
     rt: &Rt,
     work: impl Future<Output = T> + 'static,

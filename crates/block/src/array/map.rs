@@ -41,7 +41,7 @@ impl Set {
             if !map.running.replace(true) {
                 map.started.set(map.started.get() + 1);
                 let set = Rc::clone(self);
-                // It goes on when nobody waits any more.
+                // It goes on when no task waits any more.
                 self.rt
                     .spawn(async move { set.write_round().await })
                     .detach();

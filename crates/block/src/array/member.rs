@@ -55,7 +55,7 @@ pub(super) struct Member {
     /// I/Os in flight by the period in which they began; a period lasts from one look to the next.
     in_flight: [Cell<u32>; 2],
     period: Cell<u8>,
-    /// It has failed: nobody waits for what is in flight.
+    /// It has failed: no task waits for what is in flight.
     gone: Notify,
 }
 
@@ -175,7 +175,7 @@ impl Member {
         Err(IoError::NotReady)
     }
 
-    /// An I/O for which nobody waits any more.
+    /// An I/O for which no task waits any more.
     pub(super) fn leave_behind(self: &Rc<Self>, rt: &Rt, io: IoFuture, period: u8) {
         let member = Rc::clone(self);
         rt.spawn(async move {

@@ -306,7 +306,7 @@ impl Set {
         self.copied.borrow().len()
     }
 
-    /// Makes durable what was copied, and that nobody lacks it any more.
+    /// Makes durable what was copied, and that no member lacks it any more.
     pub(super) async fn note_copied(self: &Rc<Self>) {
         let copied = std::mem::take(&mut *self.copied.borrow_mut());
         if !self.flush_all().await {

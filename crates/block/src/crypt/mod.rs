@@ -5,9 +5,9 @@
 //! A block is a data unit, numbered as hosts number it. A block whose stored bytes are all zero
 //! reads as zeroes, since no block of data is stored like that: so blocks that the device below has
 //! never had, has deallocated or made zero read as zeroes here too. Which these are can be seen on
-//! the device; what is in the others cannot. Nobody who writes to the device below is detected.
+//! the device; what is in the others cannot. A change of the device below is not detected.
 //!
-//! Data are encrypted where they are if nobody else holds them, else on the way to another buffer,
+//! Data are encrypted where they are if no one else holds them, else on the way to another buffer,
 //! on the core that the layer is on. They are decrypted where they were read.
 
 mod check;

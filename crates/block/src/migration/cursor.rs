@@ -1,9 +1,9 @@
-//! What of a volume has been copied, and which writes are under way. Pure: it decides who has to
+//! What of a volume has been copied, and which writes are in flight. Pure: it decides who has to
 //! wait for whom, and what both sides get.
 //!
 //! A write has two steps, the source and then, if it begins below the cursor, the target. Writes
 //! that overlap do each step in the order in which they came, so both sides end with the same
-//! content. The cursor moves over a piece only if no write to it was under way since its copying
+//! content. The cursor moves over a piece only if no write to it was in flight since its copying
 //! began: otherwise the piece is copied once more.
 
 /// Blocks from `start` to before `end`.
@@ -19,7 +19,7 @@ impl Span {
     }
 }
 
-/// Names a write that is under way, in the order of arrival.
+/// Names a write that is in flight, in the order of arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ticket(u64);
 
@@ -80,7 +80,7 @@ impl Cursor {
         self.touched = self.touched.max(span.end);
     }
 
-    /// No write is under way.
+    /// No write is in flight.
     pub(super) fn is_quiet(&self) -> bool {
         self.writes.is_empty()
     }
@@ -118,7 +118,7 @@ impl Cursor {
         mirrored
     }
 
-    /// Whether no earlier write is under way where this one goes.
+    /// Whether no earlier write is in flight where this one goes.
     pub(super) fn may_write_target(&self, ticket: Ticket) -> bool {
         self.earlier(ticket).next().is_none()
     }
@@ -135,7 +135,7 @@ impl Cursor {
         (start < end).then_some(Span { start, end })
     }
 
-    /// Begins to copy a piece while writes to it go on; false if one is under way already.
+    /// Begins to copy a piece while writes to it go on; false if one is in flight already.
     pub(super) fn begin(&mut self, piece: Span) -> bool {
         let free = !self.writes.iter().any(|write| write.span.overlaps(piece));
         self.piece = free.then_some((piece, false));
@@ -160,7 +160,7 @@ impl Cursor {
         self.leave(ticket);
     }
 
-    /// Writes under way that came before, and overlap.
+    /// Writes in flight that came before, and overlap.
     fn earlier(&self, ticket: Ticket) -> impl Iterator<Item = &Write> {
         let own = self.writes.iter().find(|write| write.ticket == ticket);
         let own = own.map(|write| write.span);
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Whatever the order of steps: when nothing is under way, both sides are the same below the
+    /// Whatever the order of steps: when nothing is in flight, both sides are the same below the
     /// cursor, and everything ends.
     #[test]
     fn both_sides_end_with_the_same_content() {
@@ -315,7 +315,7 @@ mod tests {
                     _ => model.step_copy(&mut rng),
                 }
             }
-            // No more come: all that is there ends, for nobody waits in a circle.
+            // No more come: all that is there ends, for no write waits in a circle.
             let mut steps = 0;
             while !model.writes.is_empty() || model.cursor.next_piece(1).is_some() {
                 for at in (0..model.writes.len()).rev() {
@@ -323,7 +323,7 @@ mod tests {
                 }
                 model.step_copy(&mut rng);
                 steps += 1;
-                assert!(steps < 1000, "seed {seed}: somebody waits for ever");
+                assert!(steps < 1000, "seed {seed}: a write waits without end");
             }
             assert_eq!(model.source, model.target, "seed {seed}");
             assert!(model.cursor.is_quiet() && model.cursor.at() == BLOCKS);

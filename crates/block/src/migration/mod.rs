@@ -152,7 +152,7 @@ enum Mirrored {
 }
 
 impl Migration {
-    /// Stands before `sides` from now on. No I/O to the source may be under way but through this,
+    /// Stands before `sides` from now on. No I/O to the source may be in flight but through this,
     /// when [`Migration::copy`] begins.
     pub fn new(rt: &Rt, sides: Sides, start: Start) -> Self {
         let info = sides.source.info();
@@ -450,7 +450,7 @@ impl Inner {
     }
 }
 
-/// A write that is under way, until it is dropped.
+/// A write that is in flight, until it is dropped.
 struct UnderWay {
     inner: Rc<Inner>,
     ticket: Ticket,

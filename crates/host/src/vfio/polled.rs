@@ -75,7 +75,7 @@ struct Ring {
 
 struct State {
     tail: u16,
-    /// What the function was last told.
+    /// What the function was last given.
     rung_tail: u16,
     head: u16,
     rung_head: u16,

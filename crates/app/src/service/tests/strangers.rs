@@ -468,7 +468,7 @@ fn what_is_suggested_gives_a_volume_back_as_the_file_has_it() {
     service.end();
 }
 
-/// Another command is making a device, and has noted only its name: nobody takes that.
+/// Another command is making a device, and has noted only its name: no other command takes that.
 #[test]
 fn a_name_that_is_being_given_is_not_given_again() {
     let scene = Scene::new("name-race");

@@ -158,7 +158,7 @@ impl Requests {
         let request = &mut self.slots[slot as usize];
         match request.ended.take() {
             Some(result) => {
-                // Nobody asks again, and the slot is free when it is released.
+                // No task asks again, and the slot is free when it is released.
                 request.ended = Some(Ok(Done::EMPTY));
                 Poll::Ready(result)
             }

@@ -45,7 +45,7 @@ pub(super) fn start(folder: &Path, processor: Option<usize>) -> Result<Target, R
     let socket = folder.join("function.sock");
     let listener = UnixListener::bind(&socket);
     let listener = listener.map_err(|error| refused("no socket for the function", error))?;
-    let (tell, told) = mpsc::channel();
+    let (ready, bound) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let thread = thread::spawn(move || {
@@ -53,9 +53,9 @@ pub(super) fn start(folder: &Path, processor: Option<usize>) -> Result<Target, R
             processor,
             ..Config::default()
         };
-        uring::run(config, |rt| serve(rt, listener, tell, asked))?
+        uring::run(config, |rt| serve(rt, listener, ready, asked))?
     });
-    match told.recv() {
+    match bound.recv() {
         Ok(address) => Ok(Target {
             place: Place { address, socket },
             stop,
@@ -79,7 +79,7 @@ impl Target {
 async fn serve(
     rt: Rt,
     listener: UnixListener,
-    tell: mpsc::Sender<SocketAddr>,
+    ready: mpsc::Sender<SocketAddr>,
     stop: Arc<AtomicBool>,
 ) -> io::Result<()> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -98,7 +98,7 @@ async fn serve(
     };
     let _function = offer(&bench.cores[0], spec, listener)?;
     // Who waits for it may have gone.
-    let _ = tell.send(bench.addr);
+    let _ = ready.send(bench.addr);
     while !stop.load(Ordering::Relaxed) {
         rt.sleep(LOOK).await;
     }
