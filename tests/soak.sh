@@ -2,27 +2,28 @@
 # A target on the real machine under hosts of every kind, for long: descriptors and memory must stay flat, nothing may
 # hang, and SIGTERM must end it within a second. `make soak` runs it; `make test` does not.
 #
-#   soak.sh [--connects N] [--random N] [--valid N] [--cores LIST] [--lives A..B] [--full]
+#   soak.sh [--connects N] [--random N] [--valid N] [--cores LIST] [--lives A..B] [--kills N] [--full]
 #
 # The counts are for each number of cores; --full takes 1,000,000 connects, 10,000,000 random and 1,000,000 mostly valid
-# commands, on 1 and on 2 cores, and 20,000 lives in the simulated world. Without it a tenth of a percent of that.
-# With FLASHYARD=PROGRAM nothing is built.
+# commands, on 1 and on 2 cores, 20,000 lives in the simulated world, and kills 200 targets of which a volume moves
+# between pools under a verifying load. Without it a tenth of a percent of that, and 8 kills.
+# With FLASHYARD=PROGRAM nothing is built, and no volume moves.
 set -uo pipefail
 
-connects=1000 random=10000 valid=1000 cores="1 2" lives=0..500
+connects=1000 random=10000 valid=1000 cores="1 2" lives=0..500 kills=8
 # What may be open and in memory beyond what there was after the first tenth, once all hosts have gone.
 more_descriptors=8 more_memory_kib=16384
 failed=0 target= operator=
 
 usage() {
-    sed -n '5,8s/^# \{0,1\}//p' "$0"
+    sed -n '5,10s/^# \{0,1\}//p' "$0"
     exit 2
 }
 
 while (($#)); do
     case $1 in
-    --full) connects=1000000 random=10000000 valid=1000000 lives=0..20000 && shift && continue ;;
-    --connects | --random | --valid | --cores | --lives) (($# > 1)) || usage ;;
+    --full) connects=1000000 random=10000000 valid=1000000 lives=0..20000 kills=200 && shift && continue ;;
+    --connects | --random | --valid | --cores | --lives | --kills) (($# > 1)) || usage ;;
     *) usage ;;
     esac
     declare "${1#--}=$2"
@@ -44,6 +45,12 @@ main() {
     if [[ $lives != none ]]; then
         headline "lives $lives in the simulated world"
         "$program" sim --seeds "$lives" || fail "a life has a finding"
+    fi
+    if ((kills > 0)) && [[ -z ${FLASHYARD-} ]]; then
+        headline "a volume that moves, $kills kills"
+        # The test kills eight times in a round.
+        FLASHYARD_ROUNDS=$(((kills + 7) / 8)) cargo test --release --quiet --locked --package flashyard-app \
+            --test command_line a_volume_that_moves_is_whole || fail "a volume was lost in a move"
     fi
     ((failed == 0)) && echo "the soak passed"
     ((failed == 0))

@@ -23,14 +23,19 @@ prefix=nqn.2026-11.dev.flashyard
 deadline=1000
 
 plan_1=(detect function_identify list function_logs_and_features interrupts fio_4k fio_512 fio_large partition ext4
-    discard commands grow hot_add_and_remove reset_under_io function_level_reset rebind function_kernel_log
+    discard commands grow hot_add_and_remove moved_under_io reset_under_io function_level_reset rebind function_kernel_log
     machine_reset hot_plug function_recreated target_restarted)
 plan_2=(two_detect two_io two_ext4 two_kernel_log)
+plan_3=(booted_from_function)
 plan_outside=(function_target_survived function_target_stopped)
 if [[ -n ${ONLY:-} ]]; then
-    plan_1=() plan_2=()
+    plan_1=() plan_2=() plan_3=()
     for name in $ONLY; do
-        if [[ $name == two_* ]]; then plan_2+=("$name"); else plan_1+=("$name"); fi
+        case $name in
+            two_*) plan_2+=("$name") ;;
+            booted_*) plan_3+=("$name") ;;
+            *) plan_1+=("$name") ;;
+        esac
     done
 fi
 
@@ -41,6 +46,8 @@ main() {
             skip_all "there is no QEMU with vfio-user here (10.1 or later), see above"
         fi
         export FLASHYARD_QEMU
+        FLASHYARD_FIRMWARE=$("$here/firmware.sh" "$cache") || true
+        export FLASHYARD_FIRMWARE
         enter_own_network "$@"
     fi
     ip link set lo up
@@ -59,6 +66,13 @@ main() {
     fi
     if ((${#plan_2[@]} > 0)); then
         start_guest 2 vm2
+    fi
+    if [[ -z $FLASHYARD_FIRMWARE ]]; then
+        printf 'skipped %s: there is no firmware here, see above\n' "${plan_3[@]}"
+        plan_3=()
+    fi
+    if ((${#plan_3[@]} > 0)); then
+        start_from_function 3
     fi
     serve_guests
     finish
@@ -87,9 +101,20 @@ path = "$run/disk512"
 size = "512MiB"
 block_size = 512
 
+[[device]]
+name = "other4k"
+kind = "file"
+path = "$run/other4k"
+size = "1GiB"
+block_size = 4096
+
 [[pool]]
 name = "large"
 devices = ["disk4k"]
+
+[[pool]]
+name = "spare"
+devices = ["other4k"]
 
 [[pool]]
 name = "small"
@@ -131,9 +156,9 @@ socket = "$sockets/vm2"
 TOML
 }
 
-# Whether both functions are offered.
+# Whether all functions are offered.
 listening() {
-    [[ $(cli function list | grep -c ' online$') == 2 ]]
+    [[ $(cli function list | grep -c ' online$') == "$functions" ]]
 }
 
 # --- guests ---
@@ -144,6 +169,26 @@ start_guest() {
 NUMBER=$1"
     mkfifo "$run/guest$1"/monitor.{in,out}
     power_on "$1" "$2"
+}
+
+# A machine whose firmware finds all that it boots on the volume of a function: blocks of 512 bytes, a GPT and an EFI system
+# partition. It has been written outside, and is given to a tenant as it is.
+start_from_function() {
+    local folder=$run/guest$1 firmware=$FLASHYARD_FIRMWARE/firmware
+    make_guest "$1" "PREFIX=$prefix
+NUMBER=$1"
+    truncate -s 256M "$run/boot"
+    "$FLASHYARD_FIRMWARE/make-disk" "$run/boot" "$FLASHYARD_IMAGE/vmlinuz" "$folder/initramfs" "$cmdline" &&
+        cli device create boot --kind file --path "$run/boot" --block-size 512 >/dev/null &&
+        cli tenant create gamma >/dev/null &&
+        cli volume create system --device boot --tenant gamma --keep >/dev/null &&
+        cli function create vm3 --tenant gamma --socket "$sockets/vm3" >/dev/null || return
+    functions=3
+    cp "$firmware/OVMF_VARS_4M.fd" "$folder/variables"
+    run_machine "$1" "$FLASHYARD_QEMU" "${memory[@]}" \
+        -drive "if=pflash,format=raw,readonly=on,file=$firmware/OVMF_CODE_4M.fd" \
+        -drive "if=pflash,format=raw,file=$folder/variables" \
+        -device pcie-root-port,id=first,chassis=1 -device "$(disk vm3 first ', "bootindex": 1')"
 }
 
 # A machine with two slots, and a function in the first.
@@ -158,9 +203,9 @@ power_on() {
     monitor '{"execute": "qmp_capabilities"}'
 }
 
-# What QEMU calls the device of a function.
+# What QEMU calls the device of a function: disk FUNCTION SLOT [MORE]
 disk() {
-    echo "{\"driver\": \"vfio-user-pci\", \"bus\": \"$2\",
+    echo "{\"driver\": \"vfio-user-pci\", \"bus\": \"$2\"${3:-},
         \"socket\": {\"type\": \"unix\", \"path\": \"$sockets/$1\"}}" | tr -d '\n'
 }
 
@@ -211,13 +256,15 @@ answer() {
         power_cycle) power_off 1; power_on 1 vm1 && return ;;
         finish) finished=1 ;;
         finished) [[ -n $finished ]] ;;
-        alone) [[ -z ${guests[2]:-} ]] || ! running 2 ;;
+        alone) ! { running 2 || running 3; } ;;
         *) false ;;
     esac && echo "ok ${reply//$'\n'/ }" || echo "no ${reply//$'\n'/ }"
 }
 
 # The guest's memory has to be one that another process can map.
 memory=(-M q35,memory-backend=ram -m 1024 -object memory-backend-memfd,id=ram,size=1G,share=on)
+# Functions that there are.
+functions=2
 # A scenario that a machine goes on with when it begins anew, and what it has to find then.
 resumed='' mark=''
 main "$@"

@@ -89,9 +89,10 @@ make_guest() {
 
 # Runs a guest with the kernel and the archive of the image: run_guest NUMBER QEMU OPTION...
 run_guest() {
-    run_machine "$@" -kernel "$FLASHYARD_IMAGE/vmlinux" -initrd "$run/guest$1/initramfs" \
-        -append "console=ttyS0 mitigations=off no_timer_check random.trust_cpu=on cryptomgr.notests tsc=reliable panic=-1"
+    run_machine "$@" -kernel "$FLASHYARD_IMAGE/vmlinux" -initrd "$run/guest$1/initramfs" -append "$cmdline"
 }
+
+cmdline="console=ttyS0 mitigations=off no_timer_check random.trust_cpu=on cryptomgr.notests tsc=reliable panic=-1"
 
 # Runs a machine of which nothing is said about what it boots: run_machine NUMBER QEMU OPTION...
 run_machine() {
@@ -148,12 +149,12 @@ running() {
     kill -0 "${guests[$1]:-}" 2>/dev/null
 }
 
-# Prints the whole lines that a guest has written since the last time.
+# Prints the whole lines that a guest has written since the last time, without what firmware and boot loaders draw.
 show() {
     local output=$run/guest$1/output written
     written=$(wc -l <"$output")
     if ((written > printed[$1])); then
-        tr -d '\r' <"$output" | sed -n "$((printed[$1] + 1)),${written}p"
+        tr -d '\r' <"$output" | sed -n "$((printed[$1] + 1)),${written}p" | sed '/\x1b/d; /^BdsDxe: /d; /^EFI stub: /d'
         printed[$1]=$written
     fi
 }

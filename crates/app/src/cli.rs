@@ -7,6 +7,7 @@ mod lab;
 mod partition;
 mod reach;
 mod sim;
+mod snapshot;
 mod target;
 mod tenant;
 mod volume;
@@ -29,6 +30,7 @@ pub use lab::{LabArgs, LabCommand, LabRunArgs};
 pub use partition::{PartitionArgs, PartitionCommand, UnitsArgs};
 pub use reach::Reach;
 pub use sim::SimArgs;
+pub use snapshot::{CloneArgs, SnapshotArgs, SnapshotCommand};
 pub use target::{TargetArgs, TargetCommand, TargetSetArgs};
 pub use tenant::{TenantArgs, TenantCommand};
 pub use volume::{OnOff, PoolArgs, PoolCommand, VolumeArgs, VolumeCommand};
@@ -99,6 +101,8 @@ pub enum Command {
     Pool(PoolArgs),
     /// List, show, create, change, rename, move and delete volumes: what tenants use
     Volume(VolumeArgs),
+    /// List, create, compare, restore, share and delete snapshots: volumes as they were
+    Snapshot(SnapshotArgs),
     /// List, show, create, change, rename and delete tenants: who may use what
     Tenant(TenantArgs),
     /// List, show, create, change and delete functions: NVMe PCIe controllers for virtual machines

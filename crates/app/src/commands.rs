@@ -1,5 +1,6 @@
-//! The commands that talk to a running target: what was typed becomes a request, the answer a table
-//! or JSON.
+//! The commands that talk to a running target: typed words become a request, the answer a table.
+
+mod snapshots;
 
 use std::fs;
 use std::io::{self, IsTerminal};
@@ -28,6 +29,8 @@ use crate::spec::{
 };
 use crate::state;
 use crate::table;
+
+pub use snapshots::snapshot;
 
 /// Where the state is when nobody says.
 pub fn default_state() -> PathBuf {
@@ -338,7 +341,7 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
             },
         },
         VolumeCommand::Delete { name, yes: true } => Request::Delete(KindName::Volume, name),
-        VolumeCommand::Delete { name, yes: false } => {
+        VolumeCommand::Delete { name, .. } => {
             return Err(Invalid::Destroys(KindName::Volume, name));
         }
         VolumeCommand::Create {
@@ -346,6 +349,8 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
             pool,
             device,
             kind,
+            compression,
+            chunk,
             size,
             tenant,
             keep,
@@ -362,6 +367,8 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
                 pool,
                 device,
                 kind,
+                compression,
+                chunk,
                 size,
                 tenant,
                 content: match (keep, erase) {
@@ -389,17 +396,15 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
         } => Request::ImportVolume(VolumeSpec {
             name,
             pool: Some(pool),
-            device: None,
-            kind: None,
-            size: None,
             tenant,
-            content: None,
             uuid,
             nguid,
             eui64,
             nsid,
             read_only: read_only.then_some(true),
+            ..VolumeSpec::default()
         }),
+        VolumeCommand::Clone(args) => snapshots::clone_request(args),
         VolumeCommand::Rename { name, new } => Request::RenameVolume { name, new },
         VolumeCommand::Move {
             name,
@@ -600,17 +605,18 @@ pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     let state = args.reach.state.clone().unwrap_or_else(default_state);
     let file: Document = control::ask(&state, &Request::Export)?;
-    match &args.output {
-        Some(path) => fs::write(path, file.to_toml())
-            .map_err(|error| Invalid::Unwritable(path.clone(), error).into()),
-        None => {
-            match args.reach.json {
-                true => json::print("", &file),
-                false => say!("{}", file.to_toml()),
+    match (&args.output, args.reach.json) {
+        (Some(path), json) => {
+            let written = fs::write(path, file.to_toml());
+            written.map_err(|error| Invalid::Unwritable(path.clone(), error))?;
+            if json {
+                json::print("", &serde_json::json!({ "path": path }));
             }
-            Ok(())
         }
+        (None, true) => json::print("", &file),
+        (None, false) => say!("{}", file.to_toml()),
     }
+    Ok(())
 }
 
 /// `flashyard backup FILE`.

@@ -7,6 +7,8 @@ mod functions;
 mod migration;
 mod plan;
 mod seats;
+mod snapshots;
+mod space;
 mod view;
 
 use std::fmt;
@@ -34,6 +36,8 @@ pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use migration::{MigrationState, MigrationView};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 use seats::{Seat, Seats};
+pub use snapshots::*;
+pub use space::SpaceView;
 pub use view::*;
 
 /// Longest request line, with its end: a configuration file of thousands of entries fits.
@@ -246,6 +250,10 @@ pub enum Request {
         /// What it is called from now on.
         new: String,
     },
+    /// Something about snapshots.
+    AskSnapshots(SnapshotAsk),
+    /// Something is to be done with snapshots.
+    ChangeSnapshot(SnapshotChange),
     /// The configuration file that makes what is there.
     Export,
     /// A copy of the state store, in a file that is not there yet; an absolute path.
@@ -292,12 +300,14 @@ impl Request {
             Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()
             }
+            Self::AskSnapshots(_) | Self::ChangeSnapshot(SnapshotChange::Create(_)) => "snapshots",
             Self::CreateVolume { .. }
             | Self::ImportVolume(_)
             | Self::SetVolume { .. }
             | Self::RenameVolume { .. }
             | Self::MigrateVolume { .. }
             | Self::CancelMigration(_)
+            | Self::ChangeSnapshot(_)
             | Self::MoveVolume { .. } => KindName::Volume.plural(),
             Self::CreateFunctions(_) | Self::SetFunction { .. } => KindName::Function.plural(),
             Self::Why { .. } => "why",

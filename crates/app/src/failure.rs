@@ -11,7 +11,7 @@ use flashyard_host::ConnectError;
 use flashyard_nvme::nqn::InvalidNqn;
 
 use crate::check::error::CheckError;
-use crate::control::{AskError, ErrorKind, HasKind, KindName};
+use crate::control::{AskError, ErrorKind, HasKind, KindName, SnapshotName};
 use crate::json;
 use crate::lab::output::OutputError;
 use crate::perf::error::PerfError;
@@ -47,6 +47,14 @@ pub enum Invalid {
     Destroys(KindName, String),
     /// What shows the data of a volume to the hosts of a tenant is not done without a word.
     GivesAway(String, String),
+    /// What loses all that was written since a snapshot is not done without a word.
+    LosesSince(SnapshotName),
+    /// What destroys a snapshot is not done without a word.
+    LosesSnapshot(SnapshotName),
+    /// What shows a snapshot to the hosts of a tenant is not done without a word.
+    ShowsSnapshot(SnapshotName, String),
+    /// A snapshot is compared with what is no version of its volume.
+    OtherVolume(String),
     /// No change is given.
     NothingToChange,
     /// No permissions are given.
@@ -214,6 +222,23 @@ impl fmt::Display for Invalid {
                 f,
                 "this gives all data in volume `{volume}` to the hosts of tenant `{tenant}`, and takes it from those that \
                  have it now: say --yes to do it"
+            ),
+            Self::LosesSince(snapshot) => write!(
+                f,
+                "this destroys all that was written to volume `{}` since {snapshot}: say --yes to do it",
+                snapshot.volume
+            ),
+            Self::LosesSnapshot(snapshot) => write!(
+                f,
+                "this destroys snapshot {snapshot}: say --yes to do it"
+            ),
+            Self::ShowsSnapshot(snapshot, tenant) => write!(
+                f,
+                "this shows all data in {snapshot} to the hosts of tenant `{tenant}`: say --yes to do it"
+            ),
+            Self::OtherVolume(volume) => write!(
+                f,
+                "only versions of one volume can be compared; give another snapshot of `{volume}`, or `{volume}` itself"
             ),
             Self::NothingToChange => f.write_str(
                 "nothing to change: give --host, --class, --weight, --guarantee, --limit or --latency-target",

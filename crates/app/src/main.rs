@@ -52,6 +52,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Partition(args) => commands::partition(args),
         Command::Pool(args) => commands::pool(args),
         Command::Volume(args) => commands::volume(args),
+        Command::Snapshot(args) => commands::snapshot(args),
         Command::Tenant(args) => commands::tenant(args),
         Command::Function(args) => commands::function(args),
         Command::Target(args) => commands::target(args),

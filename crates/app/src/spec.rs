@@ -37,11 +37,12 @@ pub use document::{Document, Keys, Section, differences, merge, name_of, names_b
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use fault::{FaultLayerSpec, FaultSpec};
+use flashyard_block::pool::VolumeForm;
 pub use flat::FlatDevice;
 pub use function::{FunctionSpec, SocketMode};
 pub use identity::{Eui64, Hex, Nguid};
 pub use keys::allowed;
-pub use kind::{DeviceKind, LoadPoint, PolicyName, VolumeKind};
+pub use kind::{CompressionName, DeviceKind, LoadPoint, PolicyName, VolumeKind};
 pub use namespace_uuid::{CALIBRATION_UUID, NamespaceUuid, is_copy_uuid, new_copy_uuid};
 pub use partition::{PartitionSpec, Unlike, parse_units, show_units};
 pub use rates::{Bandwidth, RatesSpec, Span};
@@ -147,7 +148,7 @@ pub enum ClassName {
 }
 
 /// A block device cut from a pool, or a whole device, given to a tenant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeSpec {
     /// Unique among volumes.
@@ -161,6 +162,13 @@ pub struct VolumeSpec {
     /// How it is kept, `raw` or `mapped`: as its pool keeps volumes; that if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<VolumeKind>,
+    /// How it is compressed in a mapped pool, `none`, `lz4` or `zstd`; `none` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionName>,
+    /// What a mapped pool stores and compresses as a whole, 4KiB or 16KiB, so that writes of less
+    /// read and write all of it; 16KiB where it is compressed and else 4KiB if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<Size>,
     /// Size, which can grow and not shrink; needed with `pool`, refused with `device`. Of a whole
     /// device the target keeps here what it has given away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,12 +196,31 @@ pub struct VolumeSpec {
     pub content: Option<ContentName>,
 }
 
+impl VolumeSpec {
+    /// A chunk as it is kept: 4 KiB is what holds where nothing is said.
+    pub fn normal_chunk(chunk: Option<Size>) -> Option<Size> {
+        chunk.filter(|chunk| chunk.0 != u64::from(VolumeForm::CHUNKS[0]))
+    }
+
+    /// How its pool keeps its data.
+    pub fn form(&self) -> VolumeForm {
+        let least = VolumeForm::default();
+        VolumeForm {
+            chunk: self.chunk.map_or(least.chunk, |chunk| chunk.0 as u32),
+            compression: self.compression.and_then(CompressionName::codec),
+        }
+    }
+}
+
 /// What becomes of the data on a device that is given away whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContentName {
     /// The tenant gets them.
     Keep,
+    /// It is a snapshot in its pool.
+    #[value(skip)]
+    Snapshot,
     /// They are zeroed. A start leaves that to `apply`, for its state may have been lost.
     Erase,
 }

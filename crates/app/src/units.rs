@@ -232,7 +232,9 @@ pub fn shown(key: &str, value: Option<&Value>) -> String {
     let key = key.rsplit('.').next().unwrap_or(key);
     match (value, value.and_then(Value::as_u64)) {
         (None | Some(Value::Null), _) => "(default)".to_owned(),
-        (_, Some(bytes)) if ["size", "max_transfer", "in_capsule"].contains(&key) => size(bytes),
+        (_, Some(bytes)) if ["size", "chunk", "max_transfer", "in_capsule"].contains(&key) => {
+            size(bytes)
+        }
         (_, Some(bytes)) if key.ends_with("bandwidth") => bandwidth(bytes as f64),
         (_, Some(bytes)) if ["from", "to"].contains(&key) => size(bytes),
         (_, Some(us)) if ["latency_target", "latency", "spread"].contains(&key) => {

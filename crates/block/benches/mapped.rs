@@ -68,7 +68,8 @@ async fn side_by_side(rt: Rt) {
             if which.contains("raw") { &raw } else { &mapped },
             which.contains("write"),
         );
-        rate(&rt, volume, 64_000, writes, 1).await;
+        let ios = std::env::args().nth(2).and_then(|ios| ios.parse().ok());
+        rate(&rt, volume, ios.unwrap_or(64_000), writes, 1).await;
         return;
     }
     for (name, writes, ios) in [("read", false, 400_000), ("write", true, 200_000)] {

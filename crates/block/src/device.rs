@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use flashyard_runtime::{Buf, Data, Shared};
 use flashyard_sched::{Class, TenantId};
 
-use crate::io::{Done, Io, Pair, Zero};
-use crate::{IoError, IoFuture};
+use crate::io::{Done, Io, LentIo, Pair, Zero};
+use crate::{Copies, IoError, IoFuture};
 
 /// Travels down the stack with every I/O, so that all work for it is charged to the right tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +83,21 @@ pub trait Device {
     /// frees a buffer in use.
     fn submit(&self, tag: Tag, io: Io) -> IoFuture;
 
+    /// Whether it moves data straight between the medium and memory that others change meanwhile
+    /// ([`Self::submit_lent`]), and of how many bytes the pieces of that then have to be multiples.
+    /// `None` for a device that looks at data, changes them, or needs them more than once: they
+    /// have to be copied for it.
+    fn takes_lent(&self) -> Option<u32> {
+        None
+    }
+
+    /// Takes such an I/O, as [`Self::submit`] does others. Nothing is read as far as the answer
+    /// shows: the data are where they were wanted.
+    fn submit_lent(&self, tag: Tag, io: LentIo) -> IoFuture {
+        let _ = (tag, io);
+        IoFuture::ready(Err(IoError::Internal))
+    }
+
     /// The health of its medium.
     fn health(&self) -> Health {
         Health::default()
@@ -99,6 +114,11 @@ pub trait Device {
     /// of an emulated drive.
     fn is_blank(&self) -> bool {
         false
+    }
+
+    /// Its copies, if it keeps several of each block.
+    fn copies(&self) -> Option<&dyn Copies> {
+        None
     }
 
     /// Whether the kernel's page cache answers: what is measured then is memory, and not the

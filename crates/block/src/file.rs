@@ -21,13 +21,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data, File, FileInfo, FileKind, OpenOptions, Rt, Shared, ZoneModel};
+use flashyard_runtime::{
+    Buf, Data, File, FileInfo, FileKind, Lent, OpenOptions, Rt, Shared, ZoneModel,
+};
 
 use crate::gate::{Gate, Span};
 use crate::open::{OpenError, geometry};
 use crate::range::{locate, locate_io};
 use crate::system_error::io_error;
-use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag};
+use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, LentIo, Limits, Tag, Way};
 
 /// Unit of file system allocation that is worth respecting, in bytes.
 const PAGE: u32 = 4096;
@@ -273,6 +275,30 @@ impl Device for FileDevice {
         !self.is_direct()
     }
 
+    fn takes_lent(&self) -> Option<u32> {
+        self.inner.file.takes_lent()
+    }
+
+    fn submit_lent(&self, _: Tag, io: LentIo) -> IoFuture {
+        let (inner, bytes) = (self.inner.clone(), io.memory.len());
+        let place = match io.way {
+            Way::Read => inner.locate_read(io.lba, bytes),
+            Way::Write { .. } => inner
+                .writable()
+                .and_then(|()| locate(&inner.info(), io.lba, bytes)),
+        };
+        match place {
+            Ok(offset) => {
+                let durable = io.way == Way::Write { fua: true } && inner.direct;
+                let start = move || inner.lend(offset, io.memory, io.way);
+                self.inner
+                    .gate
+                    .pass(span(offset, bytes as u64), durable, start)
+            }
+            Err(error) => IoFuture::ready(Err(error)),
+        }
+    }
+
     fn submit(&self, _: Tag, io: Io) -> IoFuture {
         match io {
             Io::Read { lba, into } => self.begin_read(lba, into),
@@ -385,6 +411,26 @@ impl Inner {
         })
     }
 
+    /// As [`Self::read`] and [`Self::write`].
+    fn lend(self: Rc<Self>, offset: u64, memory: Lent, way: Way) -> IoFuture {
+        let fua = match way {
+            Way::Read => {
+                let read = self.file.lend_read(memory, offset);
+                return IoFuture::lent(read, |outcome, all| moved(outcome, all, IoError::Read));
+            }
+            Way::Write { fua } => fua,
+        };
+        let write = self.file.lend_write(memory, offset, fua && self.direct);
+        let write = IoFuture::lent(write, |outcome, all| moved(outcome, all, IoError::Write));
+        if !fua || self.direct {
+            return write;
+        }
+        IoFuture::boxed(async move {
+            write.await?;
+            self.flush().await
+        })
+    }
+
     /// Writes what a short write has left of `buf`, which shows why it was short.
     async fn finish(&self, offset: u64, buf: &[u8], written: usize) -> Result<(), IoError> {
         let whole = written - written % self.block_size as usize;
@@ -456,6 +502,15 @@ fn span(offset: u64, len: u64) -> Span {
 fn own(data: Shared) -> Buf {
     let buf = data.try_into_buf();
     buf.unwrap_or_else(|_| unreachable!("it was written alone"))
+}
+
+/// Whether all has been moved; `failure` as for [`whole`].
+fn moved(outcome: io::Result<usize>, all: usize, failure: IoError) -> Result<(), IoError> {
+    match outcome {
+        Ok(bytes) if bytes == all => Ok(()),
+        Ok(_) => Err(failure),
+        Err(error) => Err(io_error(&error, failure)),
+    }
 }
 
 /// A transfer is whole or has failed, for which `failure` stands when nothing better is known.

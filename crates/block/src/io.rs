@@ -1,6 +1,6 @@
 //! An I/O with its data, as a value: it goes down a stack of devices, and from core to core.
 
-use flashyard_runtime::{Buf, Data, Shared};
+use flashyard_runtime::{Buf, Data, Lent, Shared};
 use flashyard_sched::Op;
 
 use crate::IoError;
@@ -38,6 +38,30 @@ pub enum Io {
     Flush,
     /// Compare, and only if equal, write. Boxed: it is rare, and the others stay small.
     CompareAndWrite(Box<Pair>),
+}
+
+/// A read or a write whose data stay in memory that others change meanwhile, without a copy. Only
+/// for devices that neither look at data nor need them twice: see [`crate::Device::takes_lent`].
+#[derive(Debug)]
+pub struct LentIo {
+    /// First block.
+    pub lba: u64,
+    /// Where the data go, or come from; a multiple of the block size.
+    pub memory: Lent,
+    /// Which way they go.
+    pub way: Way,
+}
+
+/// Which way lent data go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the device.
+    Read,
+    /// To the device.
+    Write {
+        /// Finished only when they are on the medium (forced unit access).
+        fua: bool,
+    },
 }
 
 /// In which way blocks become zero. They are so on the medium after a flush.

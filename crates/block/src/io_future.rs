@@ -6,7 +6,7 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use flashyard_runtime::{Buf, ControlOp, ReadOp, Rt, Shared, WriteOp};
+use flashyard_runtime::{Buf, ControlOp, LentOp, ReadOp, Rt, Shared, WriteOp};
 
 use crate::IoError;
 use crate::all::{All, in_batches};
@@ -24,6 +24,9 @@ pub type ReadMeaning = fn(io::Result<usize>, Buf) -> Result<Done, IoError>;
 
 /// Translates the outcome of a write: bytes moved, and the data.
 pub type WriteMeaning = fn(io::Result<usize>, Shared) -> Result<(), IoError>;
+
+/// Translates the outcome of a transfer of lent memory: bytes moved, and all there were to move.
+pub type LentMeaning = fn(io::Result<usize>, usize) -> Result<(), IoError>;
 
 /// A block I/O in flight. Terminal devices finish at once or give an operation of the runtime.
 /// Composite devices wait for the [`All`] that they made of it. Neither allocates.
@@ -47,6 +50,7 @@ enum State {
     Control(ControlOp, ControlMeaning),
     Read(ReadOp, ReadMeaning),
     Write(WriteOp, WriteMeaning),
+    Lent(LentOp, LentMeaning),
     /// The result is known, and returned when it is time.
     Timed(TimedEnd, Option<Outcome>),
     /// The device gives the result later.
@@ -86,6 +90,11 @@ impl IoFuture {
     /// A write of the runtime, with the meaning of its outcome.
     pub fn write(op: WriteOp, meaning: WriteMeaning) -> Self {
         Self::new(State::Write(op, meaning))
+    }
+
+    /// A transfer of lent memory, with the meaning of its outcome.
+    pub fn lent(op: LentOp, meaning: LentMeaning) -> Self {
+        Self::new(State::Lent(op, meaning))
     }
 
     /// A result that is known now, and returned when `end` has come.
@@ -197,6 +206,10 @@ impl Future for IoFuture {
             State::Write(op, meaning) => {
                 let (outcome, data) = ready!(Pin::new(op).poll(context));
                 meaning(outcome, data).map(|()| Done::EMPTY)
+            }
+            State::Lent(op, meaning) => {
+                let (outcome, all) = ready!(Pin::new(op).poll(context));
+                meaning(outcome, all).map(|()| Done::EMPTY)
             }
             State::Timed(end, result) => {
                 ready!(Pin::new(end).poll(context));

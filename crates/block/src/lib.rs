@@ -18,6 +18,7 @@
 mod all;
 pub mod array;
 mod clean;
+mod copies;
 pub mod crypt;
 mod device;
 mod durability;
@@ -44,14 +45,15 @@ mod verdict;
 
 pub use all::All;
 pub use clean::make_clean;
+pub use copies::{Copies, Healed};
 pub use device::{Answer, Device, DeviceExt, Health, Info, Limits, SharedDevice, Tag};
 pub use error::IoError;
 pub use file::{FileDevice, FileOptions};
 // The words of a tag are those of the schedulers, so that an I/O needs no translation on its way
 // into a switch.
 pub use flashyard_sched::{Class, TenantId};
-pub use io::{Done, Io, Pair, Zero};
-pub use io_future::{ControlMeaning, IoFuture, ReadMeaning, WriteMeaning};
+pub use io::{Done, Io, LentIo, Pair, Way, Zero};
+pub use io_future::{ControlMeaning, IoFuture, LentMeaning, ReadMeaning, WriteMeaning};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use open::{MAX_BYTES, OpenError, geometry};

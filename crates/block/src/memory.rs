@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use flashyard_runtime::{Buf, Data};
 
 use crate::open::{OpenError, geometry};
-use crate::range::locate_io;
+use crate::range::{locate, locate_io};
 use crate::sparse::{EXTENT, Sparse};
-use crate::{Device, Done, Info, Io, IoError, IoFuture, Limits, Tag};
+use crate::{Device, Done, Info, Io, IoError, IoFuture, LentIo, Limits, Tag, Way};
 
 /// Largest size of a memory device: bounds its tables (8 MiB then).
 const MAX_MEMORY: u64 = 64 << 40;
@@ -73,6 +73,30 @@ impl MemoryDevice {
         Ok(Done::EMPTY)
     }
 
+    /// One copy, between the content and the memory that is lent.
+    fn act_lent(&self, io: &LentIo) -> Result<Done, IoError> {
+        let (memory, mut at) = (&io.memory, 0);
+        let offset = locate(&self.info(), io.lba, memory.len())?;
+        let mut content = self.content.borrow_mut();
+        let moved = match io.way {
+            Way::Read => content.each(offset, memory.len(), |piece, len| {
+                let done = match piece {
+                    Some(bytes) => memory.write(at, bytes),
+                    None => memory.zero(at, len),
+                };
+                at += len;
+                done
+            }),
+            Way::Write { .. } => content.each_for_write(offset, memory.len(), |bytes| {
+                let done = memory.read(at, bytes);
+                at += bytes.len();
+                done
+            })?,
+        };
+        // Memory that is lent for this is as long as it was, and is writable if it has to be.
+        moved.then_some(Done::EMPTY).ok_or(IoError::Internal)
+    }
+
     fn load(&self, offset: u64, mut into: Buf) -> Data {
         let content = self.content.borrow();
         if content.is_unwritten(offset, into.len()) {
@@ -101,6 +125,14 @@ impl Device for MemoryDevice {
 
     fn submit(&self, _: Tag, io: Io) -> IoFuture {
         IoFuture::ready(self.act(io))
+    }
+
+    fn takes_lent(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn submit_lent(&self, _: Tag, io: LentIo) -> IoFuture {
+        IoFuture::ready(self.act_lent(&io))
     }
 
     fn is_blank(&self) -> bool {

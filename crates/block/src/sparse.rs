@@ -67,6 +67,38 @@ impl Sparse {
         }
     }
 
+    /// Shows the range piece by piece, each with its length, and nothing where nothing is; false
+    /// when `show` is false for one, which then is the last.
+    pub fn each(
+        &self,
+        position: u64,
+        len: usize,
+        mut show: impl FnMut(Option<&[u8]>, usize) -> bool,
+    ) -> bool {
+        self.pieces(position, len as u64).all(|piece| {
+            let extent = self.extent(piece.index);
+            let bytes = extent.map(|extent| &extent[piece.start..piece.start + piece.len]);
+            show(bytes, piece.len)
+        })
+    }
+
+    /// Has the range filled piece by piece; errors as of [`Self::write`], false as of
+    /// [`Self::each`].
+    pub fn each_for_write(
+        &mut self,
+        position: u64,
+        len: usize,
+        mut fill: impl FnMut(&mut [u8]) -> bool,
+    ) -> Result<bool, IoError> {
+        for piece in self.pieces(position, len as u64) {
+            let extent = self.extent_for_write(piece.index)?;
+            if !fill(&mut extent[piece.start..piece.start + piece.len]) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether the content equals `expected`.
     pub fn equals(&self, position: u64, expected: &[u8]) -> bool {
         let mut rest = expected;

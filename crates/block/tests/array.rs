@@ -4,11 +4,11 @@ mod arrays;
 
 use std::rc::Rc;
 
-use arrays::{in_world, memories, new, open, plain};
-use flashyard_block::array::{Array, ArrayError, Layout, MemberState, Options};
-use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule, Frequency};
+use arrays::{Moody, always, in_world, memories, new, open, plain};
+use flashyard_block::array::{Array, ArrayError, Failure, Layout, MemberState, Options};
+use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn};
 use flashyard_block::pool::Pool;
-use flashyard_block::{Device, DeviceExt, IoError, SharedDevice, Tag};
+use flashyard_block::{Device, DeviceExt, Io, IoError, SharedDevice, Tag};
 use flashyard_testbed::{
     behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, write,
 };
@@ -101,15 +101,6 @@ fn a_mirror_loses_a_member_and_gets_another_one_while_it_is_used() {
         assert_eq!(read(&*volume, 3, BLOCK).await, Ok(vec![5; BLOCK]));
         assert_eq!(read(&*volume, 4, BLOCK).await, Ok(vec![6; BLOCK]));
     });
-}
-
-fn always(kind: FaultKind, on: FaultOn) -> FaultRule {
-    FaultRule {
-        kind,
-        frequency: Frequency::ALWAYS,
-        on,
-        range: None,
-    }
 }
 
 /// Waits until nothing is to be copied.
@@ -306,5 +297,129 @@ fn a_plain_member_is_exchanged_while_it_is_used() {
         let array = open(&rt, &kept).await.expect("all members");
         let after = read(&array, 0, 512 * BLOCK).await.expect("it works");
         assert!(after[BLOCK..] == before[BLOCK..] && after[..BLOCK] == [0x77; BLOCK]);
+    });
+}
+
+/// The first I/O after a rest is one of the array's own: it notes that a region is dirty.
+#[test]
+fn a_member_that_hangs_while_it_is_noted_what_is_written_is_failed_in_time() {
+    in_world(async |rt| {
+        let devices = memories(2, 16 * MIB);
+        let hung = Rc::new(FaultDevice::new(&rt, devices[1].clone(), 1, Vec::new()));
+        let array = plain(&rt, &[devices[0].clone(), hung.clone()], 2).await;
+        hung.set(vec![always(FaultKind::Hang, FaultOn::All)]);
+        let begun = rt.now();
+        let written = rt.timeout(Duration::from_secs(60), write(&array, 0, BLOCK, 2));
+        assert_eq!(written.await, Some(Ok(())));
+        let bound = Options::default().hang_after;
+        assert!(rt.now().since(begun) <= bound.scale(3, 1));
+        assert_eq!(array.status().members[1].failure, Some(Failure::Hung));
+        assert_eq!(read(&array, 0, BLOCK).await, Ok(vec![2; BLOCK]));
+    });
+}
+
+/// A write that a member missed is answered only when the others say that it has: else it would be
+/// read after a restart.
+#[test]
+fn a_failure_that_cannot_be_recorded_is_no_success() {
+    in_world(async |rt| {
+        let devices = memories(2, 16 * MIB);
+        let faulty = |at: usize| FaultDevice::new(&rt, devices[at].clone(), 1, Vec::new());
+        let (bad, gone) = (Rc::new(faulty(0)), Rc::new(faulty(1)));
+        let array = plain(&rt, &[bad.clone(), gone.clone()], 2).await;
+        write(&array, 0, BLOCK, 1).await.expect("both work");
+        let superblocks = always(FaultKind::Error, FaultOn::Writes).within(0..512);
+        bad.set(vec![superblocks]);
+        gone.set(vec![always(FaultKind::Gone, FaultOn::All)]);
+        for value in 2..5 {
+            assert_eq!(write(&array, 0, BLOCK, value).await, Err(IoError::Write));
+        }
+        bad.set(Vec::new());
+        rt.sleep(Duration::from_secs(2)).await;
+        write(&array, 0, BLOCK, 9).await.expect("it is recorded");
+        gone.set(Vec::new());
+        drop(array);
+        let array = open(&rt, &devices).await.expect("both are there");
+        for _ in 0..4 {
+            assert_eq!(read(&array, 0, BLOCK).await, Ok(vec![9; BLOCK]));
+        }
+    });
+}
+
+/// No memory for a superblock or a map says nothing of the member.
+#[test]
+fn a_member_is_not_failed_for_want_of_memory() {
+    in_world(async |rt| {
+        let devices = memories(3, 16 * MIB);
+        let gone = Rc::new(FaultDevice::new(&rt, devices[1].clone(), 1, Vec::new()));
+        let moody = Moody::new(devices[2].clone());
+        let members: [SharedDevice; 3] = [devices[0].clone(), gone.clone(), moody.clone()];
+        let array = plain(&rt, &members, 3).await;
+        let mut left = 5;
+        moody.busy_for(move |io| {
+            let own = matches!(io, Io::Write { lba, .. } if *lba < 3 * MIB / BLOCK as u64);
+            let is_busy = own && left > 0;
+            left -= u32::from(is_busy);
+            is_busy
+        });
+        assert_eq!(
+            write(&array, 0, BLOCK, 1).await,
+            Err(IoError::Busy),
+            "the map"
+        );
+        gone.set(vec![always(FaultKind::Gone, FaultOn::All)]);
+        while let Err(error) = write(&array, 0, BLOCK, 1).await {
+            assert_eq!(error, IoError::Busy);
+        }
+        let states = array.status().members.into_iter().map(|it| it.state);
+        let expected = [
+            MemberState::Active,
+            MemberState::Failed,
+            MemberState::Active,
+        ];
+        assert_eq!(states.collect::<Vec<_>>(), expected);
+    });
+}
+
+/// One write hangs at a member, which works otherwise. What it got as a new member stays.
+#[test]
+fn a_write_that_hung_does_not_land_on_what_came_later() {
+    in_world(async |rt| {
+        let devices = memories(4, 16 * MIB);
+        let hung = Rc::new(FaultDevice::new(&rt, devices[1].clone(), 1, Vec::new()));
+        let shared: SharedDevice = hung.clone();
+        let array = plain(&rt, &[devices[0].clone(), shared.clone()], 2).await;
+        let data = 3 * MIB / BLOCK as u64;
+        let hang = always(FaultKind::Hang, FaultOn::Writes).within(data..data + 1);
+        hung.set(vec![hang]);
+        write(&array, 0, BLOCK, 1).await.expect("one works");
+        write(&array, 0, BLOCK, 2).await.expect("one works");
+        let late = Err(ArrayError::Unfinished("m1".into()));
+        let same = || arrays::named("m1", &shared);
+        assert_eq!(array.replace("m1", same(), false).await, late);
+        assert_eq!(array.remove("m1").await, late);
+        assert_eq!(array.unfinished(), ["m1"]);
+        // Another one takes the place: it is a former member then.
+        let other = arrays::named("m2", &devices[2]);
+        array
+            .replace("m1", other, false)
+            .await
+            .expect("it is blank");
+        settle(&rt, &array).await;
+        assert_eq!(array.unfinished(), ["m1"]);
+        assert_eq!(array.add_spares(vec![same()], true).await, late);
+        hung.set(Vec::new());
+        rt.sleep(Duration::from_ms(1)).await;
+        assert_eq!(array.unfinished(), Vec::<String>::new());
+        array
+            .replace("m2", same(), true)
+            .await
+            .expect("it has ended");
+        settle(&rt, &array).await;
+        array.close().await;
+        drop(array);
+        let alone = arrays::open_degraded(&rt, &devices[1..2]).await;
+        let array = alone.expect("it has everything");
+        assert_eq!(read(&array, 0, BLOCK).await, Ok(vec![2; BLOCK]));
     });
 }

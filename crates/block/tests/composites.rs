@@ -5,18 +5,21 @@
 mod counting;
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use flashyard_block::array::{Array, Layout, NewMember, Options as ArrayOptions};
 use flashyard_block::gate::{Gate, Span};
 use flashyard_block::pool::Pool;
 use flashyard_block::{
     Device, DeviceExt, Done, EndSource, FileDevice, FileOptions, Info, Io, IoError, IoFuture,
-    Limits, MemoryDevice, NullDevice, SharedDevice, Tag, TimedEnd,
+    LentIo, Limits, MemoryDevice, NullDevice, SharedDevice, Tag, TimedEnd, Way,
 };
+use flashyard_runtime::shared_memory::{Mapping, memory_file};
 use flashyard_runtime::sim::{Config, World};
-use flashyard_runtime::{Buf, Data, Parts, Rt, Shared};
+use flashyard_runtime::{Buf, Data, Loans, Parts, Rt, Shared};
 use flashyard_testbed::{Paced, Scratch, filled, read, run};
 use flashyard_time::Duration;
 
@@ -294,6 +297,44 @@ async fn no_allocations(device: &dyn Device, kind: &str) {
     }
 }
 
+/// An array of new members, each of `layout.copies` with the same data.
+async fn array(rt: &Rt, devices: Vec<SharedDevice>, copies: usize, safe_read: bool) -> Array {
+    let members = devices.into_iter().enumerate().map(|(at, device)| {
+        let name = format!("d{at}");
+        NewMember { name, device }
+    });
+    let layout = Layout { copies, safe_read };
+    let options = ArrayOptions::default();
+    let made = Array::create(rt, members.collect(), [7; 16], layout, options, false).await;
+    made.expect("they hold nothing")
+}
+
+#[test]
+fn arrays_need_no_allocation_for_reads_and_writes() {
+    run(async |rt: Rt| {
+        let directory = Scratch::new("array-allocations");
+        for (copies, safe_read) in [(1, false), (2, false), (2, true), (4, true)] {
+            let memories = (0..4).map(|_| memory(16 * MIB)).collect();
+            let at_once = array(&rt, memories, copies, safe_read).await;
+            let name = format!("{copies} copies, safe read {safe_read}");
+            no_allocations(&at_once, &name).await;
+            let mut files: Vec<SharedDevice> = Vec::new();
+            for at in 0..4 {
+                let options = FileOptions {
+                    block_size: BLOCK as u32,
+                    size: Some(16 * MIB),
+                    read_only: false,
+                };
+                let path = directory.join(format!("{copies}{safe_read}{at}"));
+                let file = FileDevice::open(&rt, &path, options).await;
+                files.push(Rc::new(file.expect("a new file")));
+            }
+            let in_flight = array(&rt, files, copies, safe_read).await;
+            no_allocations(&in_flight, &format!("{name}, files")).await;
+        }
+    });
+}
+
 #[test]
 fn terminal_devices_and_a_volume_in_one_run_need_no_allocation() {
     run(async |rt: Rt| {
@@ -428,6 +469,41 @@ fn pieces_of_a_volume_are_at_work_at_the_same_time() {
         let zeroes = volume.read(tag, lba, filled(len, 7)).await.expect("memory");
         assert!(matches!(zeroes, Data::Zeroes(bytes) if bytes == len));
         assert_eq!(rt.now().since(begun), Duration::from_ms(4));
+    });
+}
+
+/// The same with memory that is lent: each piece of the volume gets its part of it.
+#[test]
+fn lent_memory_is_divided_among_the_pieces_of_a_volume() {
+    in_world(async |rt: Rt| {
+        let memory = memory(16 * MIB);
+        let volume = in_runs(&rt, memory).await;
+        assert_eq!(volume.takes_lent(), Some(1));
+        let (tag, len) = (Tag::default(), 2 * MIB as usize);
+        let lba = MIB / 2 / BLOCK as u64;
+        let file = memory_file(4 * MIB).expect("a memfd");
+        let mapping = Rc::new(Mapping::new(file.as_fd(), 0, 4 * MIB, true).expect("mapped"));
+        let expected: Vec<u8> = (0..len).map(|at| (at / BLOCK % 251) as u8).collect();
+        assert!(mapping.write(0, &expected));
+        let loans = Rc::new(Loans::default());
+        for (at, way) in [(0, Way::Write { fua: false }), (len, Way::Read)] {
+            let memory = loans.lend(&mapping, at, len).expect("it is there");
+            let io = LentIo { lba, memory, way };
+            volume.submit_lent(tag, io).await.expect("memory");
+        }
+        assert!(!loans.are_out());
+        let mut seen = vec![0; len];
+        assert!(mapping.read(len, &mut seen) && seen == expected);
+        assert!(read(&*volume, lba, len).await.expect("memory") == expected);
+        let memory = loans.lend(&mapping, 0, len).expect("it is there");
+        let lba = volume.info().blocks - 1;
+        let io = LentIo {
+            lba,
+            memory,
+            way: Way::Read,
+        };
+        let refused = volume.submit_lent(tag, io).await;
+        assert!(matches!(refused, Err(IoError::OutOfRange)));
     });
 }
 

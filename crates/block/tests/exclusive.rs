@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
 
+use flashyard_block::array::{Array, Layout, NewMember, Options};
 use flashyard_block::pool::Pool;
 use flashyard_block::{Device, DeviceExt, FileDevice, IoError, SharedDevice, Tag};
 use flashyard_runtime::Rt;
@@ -13,11 +14,28 @@ use flashyard_time::{Duration, Rng};
 
 const MIB: u64 = 1 << 20;
 
-async fn volume(rt: &Rt, seed: u64) -> SharedDevice {
-    let disk = Disk::new(512, vec![0; 8 * MIB as usize], seed).behind_a_kernel(rt);
-    let pool = Pool::create(rt, disk.shared(), [1; 16], false)
-        .await
-        .unwrap();
+fn disk(rt: &Rt, seed: u64) -> SharedDevice {
+    let disk = Disk::new(512, vec![0; 8 * MIB as usize], seed);
+    disk.behind_a_kernel(rt).shared()
+}
+
+/// Two mirrors of two disks; every second one compares what it reads.
+async fn mirrors(rt: &Rt, seed: u64) -> SharedDevice {
+    let members = (0..4).map(|at| NewMember {
+        name: format!("d{at}"),
+        device: disk(rt, seed + at),
+    });
+    let layout = Layout {
+        copies: 2,
+        safe_read: seed.is_multiple_of(2),
+    };
+    let options = Options::default();
+    let array = Array::create(rt, members.collect(), [7; 16], layout, options, false).await;
+    Rc::new(array.unwrap())
+}
+
+async fn volume(rt: &Rt, device: SharedDevice) -> SharedDevice {
+    let pool = Pool::create(rt, device, [1; 16], false).await.unwrap();
     // Two runs of extents: the blocks in the middle lie on both.
     let volume = pool.create_volume("a", [1; 16], MIB).await.unwrap();
     pool.create_volume("b", [2; 16], MIB).await.unwrap();
@@ -25,9 +43,21 @@ async fn volume(rt: &Rt, seed: u64) -> SharedDevice {
     volume
 }
 
-/// Two blocks across the border, both full of one value.
+/// Two blocks across the border, of runs or of stripes, both full of one value.
 const LBA: u64 = 2047;
 const LEN: usize = 1024;
+
+/// So many volumes on a disk, and a fourth as many arrays that are volumes, each with its seed.
+async fn seeded(rt: &Rt, seeds: u64) -> Vec<(u64, SharedDevice)> {
+    let mut all = Vec::new();
+    for seed in 0..seeds {
+        all.push((seed, volume(rt, disk(rt, seed)).await));
+    }
+    for seed in 0..seeds / 4 {
+        all.push((seed, mirrors(rt, seed).await));
+    }
+    all
+}
 
 async fn value(volume: &dyn Device) -> u8 {
     let bytes = read(volume, LBA, LEN).await.unwrap();
@@ -41,8 +71,7 @@ async fn value(volume: &dyn Device) -> u8 {
 #[test]
 fn concurrent_increments_are_all_counted() {
     run(async |rt: Rt| {
-        for seed in 0..30 {
-            let volume = volume(&rt, seed).await;
+        for (seed, volume) in seeded(&rt, 30).await {
             let tasks: Vec<_> = (0..5)
                 .map(|task| {
                     let volume = volume.clone();
@@ -77,8 +106,7 @@ fn concurrent_increments_are_all_counted() {
 #[test]
 fn a_write_never_falls_between_compare_and_write() {
     run(async |rt: Rt| {
-        for seed in 0..100 {
-            let volume = volume(&rt, seed).await;
+        for (seed, volume) in seeded(&rt, 100).await {
             let written = Rc::new(Cell::new(false));
             let writer = rt.spawn({
                 let (volume, written) = (volume.clone(), written.clone());
@@ -103,7 +131,7 @@ fn a_write_never_falls_between_compare_and_write() {
 #[test]
 fn what_does_not_touch_the_range_is_not_held_up_for_ever() {
     run(async |rt: Rt| {
-        let volume = volume(&rt, 3).await;
+        let volume = volume(&rt, disk(&rt, 3)).await;
         let others: Vec<_> = (0..20)
             .map(|n| {
                 let volume = volume.clone();

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use flashyard_block::pool::{Kind, Pool, check};
+use flashyard_block::pool::{Kind, NewVolume, Pool, VolumeForm, check};
 use flashyard_block::{DeviceExt, SharedDevice, Tag, Verdict};
+use flashyard_codec::compress::Codec;
 use flashyard_runtime::Rt;
 use flashyard_testbed::cut::after_cut;
 use flashyard_testbed::{Disk, Event, filled, read, run};
@@ -17,6 +18,35 @@ const MIB: usize = 1 << 20;
 const BLOCK: usize = 4096;
 /// Blocks of the volume that are written.
 const BLOCKS: u64 = 2048;
+
+/// How volumes keep their data; which one follows from the seed.
+const FORMS: [VolumeForm; 5] = [
+    form(4 << 10, None),
+    form(16 << 10, Some(Codec::Lz4)),
+    form(4 << 10, Some(Codec::Zstd)),
+    form(16 << 10, None),
+    form(16 << 10, Some(Codec::Zstd)),
+];
+
+const fn form(chunk: u32, compression: Option<Codec>) -> VolumeForm {
+    VolumeForm { chunk, compression }
+}
+
+/// What a block holds: its value first, and behind that what can be compressed, what cannot, or
+/// zeroes. All of it is zeroes where the value is 0.
+fn fill(block: &mut [u8], place: u64, value: u32) {
+    let mut rng = Rng::new(u64::from(value) << 32 | place);
+    block.fill(0);
+    match value % 3 {
+        _ if value == 0 => {}
+        0 => block.fill(value as u8),
+        1 => block.chunks_exact_mut(8).for_each(|word| {
+            word.copy_from_slice(&rng.next_u64().to_le_bytes());
+        }),
+        _ => {}
+    }
+    block[..4].copy_from_slice(&value.to_le_bytes());
+}
 
 /// A write of a block: when it began and when it was durable, in events of the disk.
 #[derive(Clone, Copy)]
@@ -89,7 +119,11 @@ impl Life {
         let disk = Disk::new(BLOCK as u32, vec![0; 33 * MIB], seed);
         let made = Pool::create_kind(rt, disk.shared(), [7; 16], Kind::Mapped, false).await;
         let pool = made.expect("an empty disk");
-        let volume = pool.create_volume("v", [1; 16], 1 << 30).await.unwrap();
+        let wanted = NewVolume {
+            form: FORMS[seed as usize % FORMS.len()],
+            ..NewVolume::new("v", [1; 16], 1 << 30)
+        };
+        let volume = pool.create_volumes(vec![wanted]).await.unwrap().remove(0);
         Self {
             start: disk.happened(),
             disk,
@@ -118,8 +152,8 @@ impl Life {
             chance => {
                 self.value += 1;
                 let mut data = filled(count as usize * BLOCK, 0);
-                for word in data.chunks_exact_mut(4) {
-                    word.copy_from_slice(&self.value.to_le_bytes());
+                for (block, place) in data.chunks_exact_mut(BLOCK).zip(first..) {
+                    fill(block, place, self.value);
                 }
                 self.history.begin(blocks.clone(), began, self.value);
                 let fua = chance == 2;
@@ -138,12 +172,12 @@ async fn values(pool: &Pool) -> Vec<u32> {
     let mut values = Vec::new();
     for block in (0..BLOCKS).step_by(32) {
         let bytes = read(&*volume, block, 32 * BLOCK).await.expect("good media");
+        let mut places = block..;
         values.extend(bytes.chunks_exact(BLOCK).map(|block| {
             let value = u32::from_le_bytes(block[..4].try_into().expect("4 bytes"));
-            let whole = block
-                .chunks_exact(4)
-                .all(|word| word == value.to_le_bytes());
-            assert!(whole, "a torn block");
+            let mut whole = vec![0; BLOCK];
+            fill(&mut whole, places.next().expect("a place"), value);
+            assert!(*block == whole, "a torn block");
             value
         }));
     }
@@ -198,7 +232,7 @@ fn rounds() -> u64 {
 #[test]
 fn a_cut_at_every_change_loses_nothing_that_was_flushed() {
     run(async |rt: Rt| {
-        for seed in 0..rounds() {
+        for seed in 0..3 * rounds() {
             let mut life = Life::new(&rt, seed).await;
             for _ in 0..30 {
                 life.step().await;

@@ -354,3 +354,47 @@ fn one_block_is_one_block_when_the_target_fails_or_nobody_wants_it() {
     }
     assert!(moved > 10 && moved < 390, "{moved}");
 }
+
+/// What decides between both sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Decision {
+    Ends(Side),
+    TargetMayCount,
+}
+
+/// While both sides count a write that the target does not take ends when it is known whether the
+/// source is enough.
+#[test]
+fn a_write_that_one_side_lacks_ends_when_it_is_known_what_counts() {
+    for (decision, outcome) in [
+        (Decision::Ends(Side::Source), Ok(())),
+        (Decision::Ends(Side::Target), Err(IoError::Write)),
+        (Decision::TargetMayCount, Err(IoError::Write)),
+    ] {
+        in_world(7, move |rt| async move {
+            let broken = Rc::new(Cell::new(false));
+            let target: SharedDevice = Rc::new(Breaks {
+                below: memory(),
+                broken: Rc::clone(&broken),
+            });
+            let migration = Migration::new(&rt, sides(&memory(), &target), Start::default());
+            assert_eq!(migration.copy().await, Ok(()));
+            assert_eq!(migration.begin_switch().await, Ok(()));
+            broken.set(true);
+            let (host, ended) = (migration.clone(), Rc::new(Cell::new(false)));
+            let has_ended = Rc::clone(&ended);
+            let write = rt.spawn(async move {
+                let written = host.write(Tag::default(), 5, filled(BLOCK, 1), false).await;
+                has_ended.set(true);
+                written
+            });
+            rt.sleep(Duration::from_secs(60)).await;
+            assert!(!ended.get(), "{decision:?}");
+            match decision {
+                Decision::Ends(side) => migration.end(side).await,
+                Decision::TargetMayCount => migration.target_may_count(),
+            }
+            assert_eq!(write.await, outcome, "{decision:?}");
+        });
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flashyard_block::pool::{NewVolume, Pool, PoolError, check};
+use flashyard_block::pool::{NewVolume, Pool, PoolError, VolumeForm, check};
 use flashyard_block::{Device, DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_testbed::{Disk, filled, flush, read, run, write, yields};
@@ -96,6 +96,7 @@ fn volumes_made_together_are_all_there_or_none() {
         let wanted = |sizes: &[u64]| {
             let each = sizes.iter().zip(1..).map(|(mib, n)| NewVolume {
                 owner: None,
+                form: VolumeForm::default(),
                 name: format!("v{n}"),
                 uuid: uuid(n),
                 bytes: mib * MIB,

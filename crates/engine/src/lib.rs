@@ -78,4 +78,5 @@ pub mod front {
     pub use crate::sample::PendingSample;
     pub use crate::subsystems::{AdminSeat, Caller, ConnectFailure, IoSeat};
     pub use crate::waiting::TellWithdrawn;
+    pub use flashyard_block::Way;
 }

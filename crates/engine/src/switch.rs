@@ -12,7 +12,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use flashyard_block::{Io, IoFuture, SharedDevice, Tag};
+use flashyard_block::{Io, IoFuture, LentIo, SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Ask, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
@@ -228,6 +228,12 @@ impl Port {
         self.queue(ask, again).await
     }
 
+    /// What the device behind takes of memory that is lent ([`flashyard_block::Device`]).
+    #[inline]
+    pub(crate) fn takes_lent(&self) -> Option<u32> {
+        self.device.borrow().takes_lent()
+    }
+
     /// Records a sampled I/O.
     pub fn record(&self, sample: &Sample) {
         self.switch.ledger.borrow_mut().record(sample);
@@ -376,6 +382,19 @@ impl Permit {
     pub fn submit(&self, io: Io) -> IoFuture {
         let Ask { tenant, class, .. } = self.io;
         self.port.device.borrow().submit(Tag { tenant, class }, io)
+    }
+
+    /// The same for an I/O on memory that is lent.
+    #[inline]
+    pub(crate) fn submit_lent(&self, io: LentIo) -> IoFuture {
+        let Ask { tenant, class, .. } = self.io;
+        let device = self.port.device.borrow();
+        device.submit_lent(Tag { tenant, class }, io)
+    }
+
+    /// What the device takes now of memory that is lent.
+    pub(crate) fn takes_lent(&self) -> Option<u32> {
+        self.port.takes_lent()
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use flashyard_logstore::format::chunk_sum;
 use flashyard_logstore::format::rows::LABEL;
 use flashyard_logstore::{
-    Action, Geometry, IoOp, Lineage, Options, Outcome, Part, Secret, Stats, Store, Tag,
+    Action, Geometry, IoOp, Lineage, Options, Outcome, Part, Secret, Stats, Store, Stored, Tag,
 };
 use flashyard_time::Rng;
 
@@ -71,8 +71,9 @@ impl Device {
                 for part in &io.parts {
                     let count = match *part {
                         Part::Own => (io.own.len() / BLOCK) as u32,
-                        Part::Host { chunks, .. } => chunks,
-                        Part::Copy { blocks, .. } => blocks,
+                        Part::Host { sectors, .. }
+                        | Part::Copy { sectors, .. }
+                        | Part::Gap(sectors) => sectors / 8,
                     };
                     for place in 0..count as usize {
                         if *part == Part::Own {
@@ -139,7 +140,7 @@ fn amplification(percent: u64, heat: u64, hot: u64) -> Option<(f64, f64, u64)> {
         }
         request += 1;
         device.in_flight += 1;
-        let sums = [chunk_sum(lineage, chunk, &zeroes)];
+        let sums = [Stored::block(chunk_sum(lineage, chunk, &zeroes))];
         store.write(request, lineage, chunk, &sums, false).ok()?;
         if device.in_flight >= DEPTH {
             device.run(&mut store, DEPTH / 2);

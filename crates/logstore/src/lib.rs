@@ -8,13 +8,16 @@
 //! and reports the end of each I/O:
 //!
 //! ```text
-//! store.write(request, volume, chunk, &sums, fua)   data were copied and summed first (chunk_sum)
+//! store.write(request, volume, chunk, &stored, fua)   compressed and summed (chunk_sum)
 //! store.read / trim / flush / create_volume / change_volume / delete_volume / check
+//! store.snapshot / clone_snapshot / restore
 //! while let Some(action) = store.poll() {
 //!     Submit(tag)        => store.io(tag) says what: write, read, flush, discard, superblock.
-//!                           The parts of a write are bytes of the store, chunks of a host's write,
-//!                           or what an earlier read gave (a move): gathered, never copied.
-//!     Zeroes { .. }      => these chunks of a host's read are zeroes
+//!                           The parts of a write are bytes of the store, sectors of a host's write
+//!                           as they are stored, what an earlier read gave (a move), or a gap.
+//!                           A read whose data are as hosts see them goes to the host's buffer;
+//!                           another one is decompressed by io.chunks().
+//!     Zeroes { .. }      => these blocks of a host's read are zeroes
 //!     Forget(tag)        => the buffer of that read is not needed any more
 //!     Done { .. }        => answer the request; data of its write are not needed any more
 //! }
@@ -25,10 +28,10 @@
 //! done with success. A `tag` names an I/O until its end was reported and, for a read whose
 //! data are moved, until `Forget`. Requests are numbers of the driver's choice, one at a time each.
 //!
-//! The unit of hosts is a chunk of 4 KiB. Smaller writes are the driver's: it reads, merges and
-//! writes under an exclusive range, which writes of whole chunks take as well. Reads and writes
-//! have up to [`MOST_CHUNKS`] chunks, trims up to [`MOST_TRIM`]; longer ones are cut by the driver,
-//! so that no turn takes long.
+//! The unit of hosts is a chunk, of 4 or 16 KiB as the volume's [`Form`] says. Smaller writes are
+//! the driver's: it reads, merges and writes under an exclusive range, which writes of whole chunks
+//! take as well. Reads and writes have up to [`Form::most_chunks`], trims up to [`MOST_TRIM`];
+//! longer ones are cut by the driver, so that no turn takes long.
 //!
 //! To open a pool the driver reads the copies of the superblock ([`COPIES`] places of
 //! [`SUPERBLOCK`] bytes, which it chooses) and gives them to [`Store::open`]; from then on it polls
@@ -58,25 +61,36 @@
 //! lists, nothing else. It commits a new incarnation, which says where the log of the former one
 //! ends, before the first I/O: what recovery decided is never decided again.
 //!
-//! Mirrors and parity add columns to a batch and second places to pages; snapshots add roots,
-//! inherited entries and epochs; codecs use the sectors and the codec of an entry. The formats have
-//! room for them ([`format`]).
+//! A volume is a stack of *layers*. A snapshot ends one at a cut and begins the next, with a tree
+//! that is empty; leaves of it name the layer below that has what they inherit. An address is in
+//! one leaf only, whatever has the chunk, so garbage collection changes one entry. A layer that is
+//! deleted gives its leaves to the next one, some in each checkpoint. A clone is a volume above a
+//! snapshot.
+//!
+//! What is compressed is packed to sectors of 512 bytes; all else begins at a whole block.
+//! Checksums are of the stored bytes, so garbage collection and the check need no codec and no key.
+//!
+//! Mirrors and parity add columns to a batch and second places to pages. The formats have room for
+//! them ([`format`]).
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod chunk;
 mod entry;
 pub mod format;
 mod keyed;
 mod store;
 mod table;
 
+pub use chunk::{CHUNK_SHIFTS, Form, MOST_CODEC, Stored};
 pub use entry::{CHUNK_BITS, Entry, LEAF_CHUNKS, Lineage};
 pub use format::superblock::{COPIES, SUPERBLOCK};
 pub use keyed::Secret;
 pub use store::{
-    Action, Geometry, Io, IoError, IoOp, MOST_CHUNKS, MOST_TRIM, MOST_VOLUMES, OpenError, Options,
-    Outcome, Part, Problem, Refused, Report, Request, Space, State, Stats, Store, Tag, Volume,
+    Action, Difference, Geometry, Io, IoError, IoOp, MOST_BLOCKS, MOST_RANGES, MOST_SNAPSHOTS,
+    MOST_TRIM, MOST_VOLUMES, OpenError, Options, Outcome, Part, Problem, Read, Refused, Report,
+    Request, Scrubbed, Space, State, Stats, Store, Tag, Tally, Volume,
 };
 pub use table::{Full, Known, MOST_RECORDS, MOST_TRIMS, Table};

@@ -82,6 +82,7 @@ struct Leaf {
 struct Trim {
     end: u64,
     order: u32,
+    epoch: u32,
 }
 
 impl Table {
@@ -135,11 +136,11 @@ impl Table {
         let key = key(lineage, chunk);
         let record = self.find(key);
         if !self.trims.is_empty()
-            && let Some(order) = self.trim_of(key)
-            && record.is_none_or(|record| record.order < order)
+            && let Some(trim) = self.trim_of(key)
+            && record.is_none_or(|record| record.order < trim.order)
         {
-            let entry = Entry::UNMAPPED;
-            return Some(Known { entry, epoch: 0 });
+            let (entry, epoch) = (Entry::UNMAPPED, trim.epoch);
+            return Some(Known { entry, epoch });
         }
         record.map(|record| Known {
             entry: record.entry(),
@@ -204,7 +205,7 @@ impl Table {
     }
 
     /// Records that a range of chunks, in at most [`room`](Self::room) leaves, is not mapped.
-    pub fn trim(&mut self, lineage: Lineage, chunks: Range<u64>) -> Result<(), Full> {
+    pub fn trim(&mut self, lineage: Lineage, chunks: Range<u64>, epoch: u32) -> Result<(), Full> {
         let (first, end) = (key(lineage, chunks.start), key(lineage, chunks.end - 1) + 1);
         let leaves = chunks.start / LEAF_CHUNKS..(chunks.end - 1) / LEAF_CHUNKS + 1;
         if !self.takes_trims() || leaves.end - leaves.start > self.room() as u64 {
@@ -234,7 +235,7 @@ impl Table {
             }
         }
         let order = self.order;
-        self.trims.insert(first, Trim { end, order });
+        self.trims.insert(first, Trim { end, order, epoch });
         self.order += 1;
         Ok(())
     }
@@ -283,7 +284,7 @@ impl Table {
         let mut number = leaf.head;
         while let Some(record) = self.records.get(number as usize) {
             let trimmed = self.trim_of(record.key);
-            if trimmed.is_none_or(|order| order < record.order) {
+            if trimmed.is_none_or(|trim| trim.order < record.order) {
                 change((record.key - leaf.key) as usize, record.entry());
             }
             number = record.next;
@@ -313,10 +314,10 @@ impl Table {
         Some(&self.records[number])
     }
 
-    /// The order of the trim that covers a key.
-    fn trim_of(&self, key: u64) -> Option<u32> {
+    /// The trim that covers a key.
+    fn trim_of(&self, key: u64) -> Option<&Trim> {
         let (_, trim) = self.trims.range(..=key).next_back()?;
-        (trim.end > key).then_some(trim.order)
+        (trim.end > key).then_some(trim)
     }
 
     /// The leaf that begins with this key, made if it is not there.
@@ -430,7 +431,7 @@ mod tests {
                 let result = match chance.below(10) {
                     0 => {
                         let end = (chunk + 1 + chance.below(chunks / 8)).min(chunks);
-                        let result = table.trim(Lineage(lineage), chunk..end);
+                        let result = table.trim(Lineage(lineage), chunk..end, 0);
                         if result.is_ok() {
                             for chunk in chunk..end {
                                 model.insert((lineage, chunk), Entry::UNMAPPED);
@@ -477,7 +478,7 @@ mod tests {
         let last = (1 << CHUNK_BITS) - 1;
         table.put(Lineage(1), last, entry(1), 0).expect("room");
         table.put(Lineage(2), 0, entry(2), 0).expect("room");
-        table.trim(Lineage(1), last - 5..last + 1).expect("room");
+        table.trim(Lineage(1), last - 5..last + 1, 0).expect("room");
         let entry_of = |lineage, chunk| table.get(Lineage(lineage), chunk).map(|k| k.entry);
         assert_eq!(entry_of(1, last), Some(Entry::UNMAPPED));
         assert_eq!(entry_of(2, 0), Some(entry(2)));

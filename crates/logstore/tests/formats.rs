@@ -6,9 +6,9 @@ use flashyard_logstore::format::fields::put;
 use flashyard_logstore::format::footer::{Batch, Item, Trailer};
 use flashyard_logstore::format::page::{self, FANOUT, Head, PageKind};
 use flashyard_logstore::format::rows::{LABEL, PageRef, Row, SegmentRow, VolumeRow};
-use flashyard_logstore::format::superblock::{LogEntry, SUPERBLOCK, Superblock, Tail};
+use flashyard_logstore::format::superblock::{Features, LogEntry, SUPERBLOCK, Superblock, Tail};
 use flashyard_logstore::format::{BLOCK, Block, FormatError, block_sum, chunk_sum};
-use flashyard_logstore::{Entry, LEAF_CHUNKS, Lineage, Secret};
+use flashyard_logstore::{Entry, Form, LEAF_CHUNKS, Lineage, Secret};
 use flashyard_time::Rng;
 
 const SECRET: Secret = Secret(*b"0123456789abcdef");
@@ -31,6 +31,7 @@ fn records(chance: &mut Rng, count: usize) -> Vec<Record> {
             count: 1,
             address: 0,
             sectors: 0,
+            codec: 0,
             crc: chance.next_u64() as u32,
         };
         match kind {
@@ -39,8 +40,18 @@ fn records(chance: &mut Rng, count: usize) -> Vec<Record> {
             kind => {
                 let kinds = [RecordKind::Write, RecordKind::Move, RecordKind::Void];
                 record.kind = kinds[kind as usize % 3];
-                (record.address, record.sectors) = (address, 8);
-                address += 8;
+                // As it is, or compressed: only the former begins at a whole block.
+                let packed = chance.below(2) == 0;
+                (record.sectors, record.codec) = match packed {
+                    true => (1 + chance.below(6) as u32, 1 + chance.below(2) as u8),
+                    false => (8, 0),
+                };
+                record.address = if packed {
+                    address
+                } else {
+                    address.next_multiple_of(8)
+                };
+                address = record.address + u64::from(record.sectors);
             }
         }
         record
@@ -49,7 +60,12 @@ fn records(chance: &mut Rng, count: usize) -> Vec<Record> {
 }
 
 fn header(records: &[Record]) -> Header {
-    let data = records.iter().filter(|record| record.sectors > 0).count();
+    let first = FIRST + (u64::from(PLACE.block) + 1) * 8;
+    let ends = records.iter().filter(|record| record.sectors > 0);
+    let end = ends
+        .map(|record| record.address + u64::from(record.sectors))
+        .max();
+    let data = (end.unwrap_or(first) - first).div_ceil(8);
     Header {
         lane: Lane::User,
         incarnation: 3,
@@ -201,6 +217,10 @@ fn superblock(chance: &mut Rng) -> Superblock {
             checksum: n << 40,
             watermark: n,
         }),
+        features: match chance.below(2) {
+            0 => Features::default(),
+            _ => Features::default().with(Features::SNAPSHOTS),
+        },
         directory: (0..chance.below(193)).map(|_| page(chance)).collect(),
         log: (0..chance.below(513) as u32)
             .map(|n| LogEntry {
@@ -227,6 +247,23 @@ fn a_superblock_is_read_as_it_was_written_and_every_flipped_bit_is_found() {
     flips_are_found(&mut bytes, 260, |bytes| {
         Superblock::decode(bytes, 0).is_ok()
     });
+}
+
+#[test]
+fn features_that_this_program_does_not_know_are_refused() {
+    for (version, features, expected) in [
+        (1, 1, FormatError::Field("padding")),
+        (2, 0, FormatError::Field("version")),
+        (2, 1 << 31 | 1, FormatError::Features(1 << 31)),
+        (3, 0, FormatError::Newer(3)),
+    ] {
+        let mut bytes = superblock(&mut Rng::new(7)).encode(0);
+        bytes[67] = version;
+        put(&mut bytes, 168, u32::to_le_bytes(features));
+        let checksum = Secret::NONE.checksum(&bytes[8..]);
+        put(&mut bytes, 0, checksum.to_le_bytes());
+        assert_eq!(Superblock::decode(&bytes, 0), Err(expected));
+    }
 }
 
 #[test]
@@ -273,13 +310,32 @@ fn rows_are_read_as_they_were_written() {
             end: chance.next_u64() as u32,
             age: chance.next_u64(),
         });
+        let form = Form {
+            chunk_shift: [12, 14][chance.below(2) as usize],
+            codec: chance.below(3) as u8,
+        };
+        let (mapped, packed) = (
+            chance.below(1 << 40),
+            chance.below(2) * chance.below(1 << 40),
+        );
+        let sectors = match packed {
+            0 => mapped * u64::from(form.chunk_sectors()),
+            _ => chance.next_u64(),
+        };
         round(&VolumeRow {
             lineage: Lineage(1 + chance.below(1 << 23) as u32),
             deleting: chance.below(2) == 1,
             epoch: chance.next_u64() as u32,
+            data: Lineage((1 << 23) + chance.below(1 << 23) as u32),
+            parent: (chance.below(2) == 1).then_some(Lineage((1 << 24) - 1)),
             chunks: chance.below(1 << 40),
             root: chance.next_u64() as u32,
-            mapped: chance.next_u64(),
+            shared: chance.next_u64(),
+            made: chance.next_u64(),
+            mapped,
+            sectors,
+            packed,
+            form,
             label: [chance.next_u64() as u8; LABEL],
         });
     }

@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 use crate::executor::Core;
 use crate::flight::{Flight, ends_as};
 use crate::handle::{FileId, FileInfo, Handle, OpenFile};
-use crate::op::{Operation, Outcome};
+use crate::op::{Operation, Outcome, Way};
 use crate::zone::{Zone, ZoneAction, Zoned};
-use crate::{Buf, Shared};
+use crate::{Buf, Lent, Shared};
 
 /// An open file. Transfers own their buffer and give it back.
 pub struct File {
@@ -58,6 +58,40 @@ impl File {
                 data,
                 offset,
                 durable,
+                moved: 0,
+            },
+        ))
+    }
+
+    /// How offsets and pieces of memory that others change meanwhile have to be aligned for
+    /// [`Self::lend_read`] and [`Self::lend_write`]; `None` if it takes none, as a simulated one.
+    pub fn takes_lent(&self) -> Option<u32> {
+        let alignment = self.info().alignment;
+        (!self.core.is_simulated()).then_some(alignment)
+    }
+
+    /// Reads at `offset` (bytes) to memory that others change meanwhile; fewer bytes than it has
+    /// only at the end of the file.
+    pub fn lend_read(&self, memory: Lent, offset: u64) -> LentOp {
+        self.lend(memory, offset, Way::Read)
+    }
+
+    /// Writes memory that others change meanwhile at `offset` (bytes): what is there when the
+    /// kernel looks. `durable` as for [`Self::write_at`].
+    pub fn lend_write(&self, memory: Lent, offset: u64, durable: bool) -> LentOp {
+        self.lend(memory, offset, Way::Write { durable })
+    }
+
+    fn lend(&self, memory: Lent, offset: u64, way: Way) -> LentOp {
+        let aligned = self.is_aligned(memory.len(), offset) && self.takes_lent().is_some();
+        let (file, memory) = (self.open.clone(), Box::new(memory));
+        LentOp(self.start(
+            aligned,
+            Operation::Lent {
+                file,
+                memory,
+                offset,
+                way,
                 moved: 0,
             },
         ))
@@ -184,6 +218,18 @@ ends_as! {
     WriteOp(Flight) -> (io::Result<usize>, Shared) {
         |(operation, result)| match operation {
             Operation::Write { data, .. } => (result.map(Outcome::bytes), data),
+            _ => unreachable!("the operation is the one that was started"),
+        }
+    }
+}
+
+ends_as! {
+    /// A transfer between a file and memory that others change meanwhile: bytes moved, and all that
+    /// there were. The memory is given back.
+    #[must_use = "dropping it cancels the transfer"]
+    LentOp(Flight) -> (io::Result<usize>, usize) {
+        |(operation, result)| match operation {
+            Operation::Lent { memory, .. } => (result.map(Outcome::bytes), memory.len()),
             _ => unreachable!("the operation is the one that was started"),
         }
     }

@@ -6,7 +6,9 @@
 //! Map: [`Rt`] in `rt` and the turn in `executor`; tasks in `task` and `pool`, their wakers in
 //! `wake`, timers in `timer`, `sleep` and `timeout`; sockets in `net`; files and block devices in
 //! `file`, zones of those in `zone`; unix sockets and event counters in `unix`, memory shared with
-//! other processes in `shared_memory`, which a core looks at by `watch`; page-aligned buffers in
+//! other processes in `shared_memory`, which a core looks at by `watch`
+//! and lends to operations by `lent`, and the end of all that in
+//! `remains` (simulated machines: `done`); page-aligned buffers in
 //! `buffer` with their memory in `memory`, and what is sent in `gather`; waiting for each other
 //! within a core in `sync`, between cores in `channel`.
 //!
@@ -18,16 +20,19 @@ mod buffer;
 pub mod channel;
 mod descriptor;
 mod direct;
+mod done;
 mod driver;
 mod executor;
 mod file;
 mod flight;
 mod gather;
 mod handle;
+mod lent;
 mod memory;
 mod net;
 mod op;
 mod pool;
+mod remains;
 mod rt;
 mod shared;
 pub mod shared_memory;
@@ -46,9 +51,10 @@ mod watch;
 mod zone;
 
 pub use buffer::{Buf, Chunk, Data, PAGE};
-pub use file::{ControlOp, File, ReadOp, WriteOp, ZonesOp};
+pub use file::{ControlOp, File, LentOp, ReadOp, WriteOp, ZonesOp};
 pub use gather::Gather;
 pub use handle::{FileInfo, FileKind, OpenOptions};
+pub use lent::{Lent, Loans};
 pub use net::{Detached, RecvIntoBothOp, RecvIntoOp, RecvOp, SendOp, TcpListener, TcpStream};
 pub use pool::CommandPool;
 pub use rt::Rt;

@@ -4,13 +4,13 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use crate::handle::{Connected, Direction, OpenFile, Socket};
+use crate::remains::Held;
 use crate::ticket::Ticket;
 use crate::zone::{Zone, ZoneAction};
-use crate::{Buf, Chunk, Gather, Shared};
+use crate::{Buf, Chunk, Gather, Lent, Shared};
 
 /// An operation. Sockets and files are held by the operation: they are closed when the
 /// last operation on them has ended.
@@ -44,6 +44,15 @@ pub(crate) enum Operation {
         durable: bool,
         moved: usize,
     },
+    /// Move data between the file at `offset` and memory that others change meanwhile; `durable`
+    /// as for a write. On the real machine only. Ends with [`Outcome::Bytes`].
+    Lent {
+        file: Rc<OpenFile>,
+        memory: Box<Lent>,
+        offset: u64,
+        way: Way,
+        moved: usize,
+    },
     /// Make everything written durable. Ends with [`Outcome::Done`], as do those below.
     Sync { file: Rc<OpenFile> },
     /// Free a range; it reads as zeroes.
@@ -65,10 +74,17 @@ pub(crate) enum Operation {
     },
     /// Wait until a descriptor can be read from, or written to. On the real machine only, as is the
     /// next one.
-    Ready { fd: Rc<OwnedFd>, write: bool },
+    Ready { fd: Rc<Held>, write: bool },
     /// Add 1 to an event counter. It ends well, too, when the counter is full: whoever waits for it
     /// has not looked yet.
-    Signal { fd: Rc<OwnedFd>, one: [u8; 8] },
+    Signal { fd: Rc<Held>, one: [u8; 8] },
+}
+
+/// Which way data of a file go.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    Read,
+    Write { durable: bool },
 }
 
 /// A receive. Ends with [`Outcome::Bytes`], 0 at the end of the stream; without room with
@@ -116,6 +132,7 @@ impl Operation {
             Self::Send { .. } | Self::Signal { .. } => EndedBy::Local,
             Self::Read { .. }
             | Self::Write { .. }
+            | Self::Lent { .. }
             | Self::Sync { .. }
             | Self::Punch { .. }
             | Self::Zero { .. }

@@ -11,10 +11,13 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::remains::Remains;
 
 /// Mapped memory.
 pub struct Mapping {
@@ -164,7 +167,7 @@ impl Mapping {
     }
 
     /// Where `len` bytes from `at` on are, if they are within it.
-    fn place(&self, at: usize, len: usize) -> Option<*mut u8> {
+    pub(crate) fn place(&self, at: usize, len: usize) -> Option<*mut u8> {
         let end = at.checked_add(len)?;
         (end <= self.len).then(|| self.start.as_ptr().wrapping_add(at))
     }
@@ -172,8 +175,29 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        let area = Area(self.start.expose_provenance().get(), self.len);
+        if self.len < LARGE {
+            return drop(area);
+        }
+        let remains = REMAINS.get_or_init(Remains::default);
+        remains.leave(area);
+    }
+}
+
+/// A mapping that is not used any more, by address and length. If it is the last one of its memory,
+/// the kernel frees all pages of that before it is gone.
+struct Area(usize, usize);
+
+/// What takes a core longer than a few milliseconds to free.
+const LARGE: usize = 64 << 20;
+/// Freeing memory takes its time and always ends, so one thread does it for all.
+static REMAINS: OnceLock<Remains> = OnceLock::new();
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        let start = std::ptr::with_exposed_provenance_mut(self.0);
         // SAFETY: this is the whole mapping, nothing borrows it, and it is unmapped once.
-        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        let unmapped = unsafe { munmap(start, self.1) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }

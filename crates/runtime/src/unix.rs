@@ -1,5 +1,5 @@
-//! Unix sockets whose messages bring file descriptors, and event counters. On the real machine
-//! only: simulated machines refuse them.
+//! Unix sockets whose messages bring file descriptors, and event counters. Simulated machines have
+//! them within their thread: see `descriptor`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,38 +13,48 @@ use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use flashyard_time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, accept_with, recvmsg, sendmsg,
+    shutdown,
 };
 
 use crate::Rt;
 use crate::descriptor::Descriptor;
+use crate::done::something_done;
 use crate::flight::Flight;
+pub use crate::remains::Descriptors;
+use crate::remains::Remains;
 
-/// Descriptors that one message may bring; the system closes those beyond it.
-pub const MOST_DESCRIPTORS: usize = 16;
+/// Descriptors that one message brings at most (`SCM_MAX_FD`): there is room for all of them, since
+/// the system would close those beyond it at once.
+pub const MOST_DESCRIPTORS: usize = 253;
+
+/// How long nothing is taken from a peer of which too much is left to be closed.
+const REST: Duration = Duration::from_ms(100);
 
 /// A listening unix socket. Its file is the affair of whoever has bound it.
 pub struct UnixListener {
     rt: Rt,
-    listener: net::UnixListener,
-    /// The same socket, to be waited for.
     descriptor: Descriptor,
+    /// Of all its clients.
+    remains: Remains,
 }
 
 impl UnixListener {
     /// Takes over a socket that listens.
     ///
     /// # Errors
-    /// No descriptors left; unsupported in the simulated world.
+    /// The system's.
     pub fn new(rt: &Rt, listener: net::UnixListener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
+        let remains = Remains::default();
         Ok(Self {
             rt: rt.clone(),
-            descriptor: Descriptor::new(&rt.core, listener.as_fd().try_clone_to_owned()?)?,
-            listener,
+            descriptor: Descriptor::leaving(&rt.core, listener.into(), &remains),
+            remains,
         })
     }
 
@@ -53,48 +63,69 @@ impl UnixListener {
     /// # Errors
     /// The system's; there may be no descriptors left.
     pub async fn accept(&self) -> io::Result<UnixStream> {
-        let accept = |_: BorrowedFd<'_>| self.listener.accept();
-        let (stream, _) = self.descriptor.when_ready(false, accept).await?;
-        UnixStream::new(&self.rt, stream)
+        while self.remains.are_too_many() {
+            self.rt.sleep(REST).await;
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let accept = |fd: BorrowedFd<'_>| Ok(accept_with(fd, flags)?);
+        let stream = self.descriptor.when_ready(false, accept).await?;
+        Ok(UnixStream::leaving(&self.rt, stream, self.remains.clone()))
     }
 }
 
 /// One connection.
-pub struct UnixStream(Descriptor);
+pub struct UnixStream {
+    rt: Rt,
+    descriptor: Descriptor,
+    remains: Remains,
+}
 
 impl UnixStream {
     /// Takes over a connection.
     ///
     /// # Errors
-    /// Unsupported in the simulated world.
+    /// The system's.
     pub fn new(rt: &Rt, stream: net::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Descriptor::new(&rt.core, stream.into()).map(Self)
+        Ok(Self::leaving(rt, stream.into(), Remains::default()))
+    }
+
+    fn leaving(rt: &Rt, stream: OwnedFd, remains: Remains) -> Self {
+        Self {
+            rt: rt.clone(),
+            descriptor: Descriptor::leaving(&rt.core, stream, &remains),
+            remains,
+        }
     }
 
     /// Connects to a listening socket.
     ///
     /// # Errors
-    /// Nobody listens there; unsupported in the simulated world.
+    /// Nobody listens there.
     pub fn connect(rt: &Rt, path: &Path) -> io::Result<Self> {
-        Self::new(rt, net::UnixStream::connect(path)?)
+        let stream = net::UnixStream::connect(path)?;
+        something_done();
+        Self::new(rt, stream)
     }
 
     /// Receives some bytes and the descriptors beside them; 0 bytes at the end of the stream.
     ///
     /// # Errors
     /// The connection is broken.
-    pub async fn recv(&self, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        let receive = |fd: BorrowedFd<'_>| receive(fd, to);
-        self.0.when_ready(false, receive).await
+    pub async fn recv(&self, to: &mut [u8]) -> io::Result<(usize, Descriptors)> {
+        while self.remains.are_too_many() {
+            self.rt.sleep(REST).await;
+        }
+        let receive = |fd: BorrowedFd<'_>| receive(fd, to, &self.remains);
+        self.descriptor.when_ready(false, receive).await
     }
 
-    /// Fills `to`; descriptors that come with its first byte are given. False if the stream ended
+    /// Fills `to`; descriptors that come with its first byte are given. `None` if the stream ended
     /// before its first byte.
     ///
     /// # Errors
     /// The connection is broken, it ended within, or descriptors came later than the first byte.
-    pub async fn recv_exact(&self, to: &mut [u8]) -> io::Result<Option<Vec<OwnedFd>>> {
+    pub async fn recv_exact(&self, to: &mut [u8]) -> io::Result<Option<Descriptors>> {
         let (mut at, descriptors) = self.recv(to).await?;
         if at == 0 && !to.is_empty() {
             return Ok(None);
@@ -119,24 +150,37 @@ impl UnixStream {
             let beside = if sent == 0 { descriptors } else { &[] };
             let rest = &bytes[sent..];
             let send = |fd: BorrowedFd<'_>| send(fd, rest, beside);
-            sent += self.0.when_ready(true, send).await?;
+            sent += self.descriptor.when_ready(true, send).await?;
         }
         Ok(())
     }
 }
 
-fn receive(fd: BorrowedFd<'_>, to: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+impl Drop for UnixStream {
+    /// The peer hears of the end now, whatever has to be closed before the socket is.
+    fn drop(&mut self) {
+        // One that the peer has ended already is no failure.
+        let _ = shutdown(&self.descriptor, Shutdown::Both);
+        something_done();
+    }
+}
+
+fn receive(
+    fd: BorrowedFd<'_>,
+    to: &mut [u8],
+    remains: &Remains,
+) -> io::Result<(usize, Descriptors)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(fd, &mut [IoSliceMut::new(to)], &mut ancillary, flags)?;
-    let mut descriptors = Vec::new();
+    let mut fds = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(given) = message {
-            descriptors.extend(given);
+            fds.extend(given);
         }
     }
-    Ok((received.bytes, descriptors))
+    Ok((received.bytes, Descriptors::new(fds, remains)))
 }
 
 fn send(fd: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
@@ -165,7 +209,7 @@ impl EventCounter {
     /// A counter of its own.
     ///
     /// # Errors
-    /// No descriptors left; unsupported in the simulated world.
+    /// No descriptors left.
     pub fn new(rt: &Rt) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Self::of(rt, eventfd(0, flags)?)
@@ -175,18 +219,27 @@ impl EventCounter {
     /// Where its owner undoes that, the kernel waits in our place.
     ///
     /// # Errors
-    /// The descriptor is none of a counter; unsupported in the simulated world.
+    /// The descriptor is none of a counter.
     pub fn of(rt: &Rt, fd: OwnedFd) -> io::Result<Self> {
-        let link = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-        if !link.to_string_lossy().contains("[eventfd]") {
+        if !Self::is_one(&fd)? {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
         Ok(Self {
-            descriptor: Descriptor::new(&rt.core, fd)?,
+            descriptor: Descriptor::new(&rt.core, fd),
             signals: RefCell::default(),
         })
+    }
+
+    /// Whether a descriptor is that of a counter.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_one(fd: &OwnedFd) -> io::Result<bool> {
+        let link = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        // Whole: a file may be called nearly so.
+        Ok(link.as_os_str() == "anon_inode:[eventfd]")
     }
 
     /// Adds 1 with what else the core submits in this turn: no system call of its own.
@@ -200,7 +253,7 @@ impl EventCounter {
             }
         }
         if signals.len() < SIGNALS {
-            signals.push_back(self.descriptor.signal());
+            signals.extend(self.descriptor.signal());
         }
     }
 
@@ -309,13 +362,41 @@ mod tests {
         .expect("this machine has io_uring");
     }
 
+    /// Both ends, on two machines: no time passes, and each wait ends.
     #[test]
-    fn a_simulated_machine_has_none_of_this() {
+    fn simulated_machines_have_them_within_their_thread() {
         let world = sim::World::new(sim::Config::calm(1));
-        let rt = world.machine(1).rt(0);
-        let (socket, _other) = net::UnixStream::pair().expect("sockets");
-        let refused = UnixStream::new(&rt, socket);
-        assert!(refused.is_err_and(|error| error.kind() == io::ErrorKind::Unsupported));
-        assert!(EventCounter::new(&rt).is_err());
+        let machine = world.machine(1);
+        let far = world.machine(1).rt(0);
+        world.run(&machine, |rt| async move {
+            let (one, other) = net::UnixStream::pair().expect("sockets");
+            let [one, other] = [(one, &rt), (other, &far)]
+                .map(|(stream, rt)| UnixStream::new(rt, stream).expect("a socket"));
+            let counter = EventCounter::new(&rt).expect("a counter");
+            let echo = far.spawn(async move {
+                let mut bytes = [0; 3];
+                let mut fds = other
+                    .recv_exact(&mut bytes)
+                    .await
+                    .expect("sent")
+                    .expect("sent");
+                let far = other.rt.clone();
+                let counter = EventCounter::of(&far, fds.take().remove(0)).expect("a counter");
+                counter.signal();
+                other.send(&bytes, &[]).await.expect("sent");
+                // More than the socket takes at once.
+                other.send(&vec![7; 1 << 20], &[]).await.expect("sent");
+            });
+            one.send(b"abc", &[counter.as_fd()]).await.expect("sent");
+            assert_eq!(counter.wait().await.expect("signalled"), 1);
+            let mut bytes = vec![0; 3 + (1 << 20)];
+            one.recv_exact(&mut bytes)
+                .await
+                .expect("sent")
+                .expect("sent");
+            assert!(bytes.starts_with(b"abc\x07"));
+            echo.await;
+            assert!(one.recv_exact(&mut bytes).await.expect("its end").is_none());
+        });
     }
 }

@@ -1,11 +1,14 @@
 //! Files on the real driver, with and without `O_DIRECT`.
 
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::rc::Rc;
 
+use flashyard_runtime::shared_memory::{Mapping, memory_file};
 use flashyard_runtime::uring::{self, Config};
-use flashyard_runtime::{Buf, File, FileKind, OpenOptions, Rt};
+use flashyard_runtime::{Buf, File, FileKind, Loans, OpenOptions, Rt};
 use flashyard_testbed::{Loop, Scratch};
 use flashyard_time::Rng;
 
@@ -44,6 +47,45 @@ async fn write(file: &File, offset: u64, bytes: &[u8], durable: bool) {
     buf.copy_from_slice(bytes);
     let (result, _) = file.write_at(buf, offset, durable).await;
     assert_eq!(result.expect("the file can be written"), bytes.len());
+}
+
+/// Two mappings by turns, so that the kernel gets a list of pieces; and the end of the file within
+/// one.
+fn moves_data_to_and_from_lent_memory(direct: bool) {
+    let scratch = scratch(if direct { "lent" } else { "lent-cached" });
+    let path = scratch.join("f");
+    run(move |rt| async move {
+        let file = rt.open(&path, create(direct)).expect("it can be made");
+        let unit = u64::from(file.takes_lent().expect("a real machine"));
+        let mapping = || {
+            let memory = memory_file(1 << 20).expect("a memfd");
+            Rc::new(Mapping::new(memory.as_fd(), 0, 1 << 20, true).expect("mapped"))
+        };
+        let (mappings, loans) = ([mapping(), mapping()], Rc::new(Loans::default()));
+        let pieces = |from: usize, count: usize| {
+            let mut lent = loans.lend(&mappings[0], from, 4096).expect("there");
+            for piece in 1..count {
+                assert!(lent.push(&mappings[piece % 2], from + piece * 4096, 4096));
+            }
+            lent
+        };
+        let bytes: Vec<u8> = (0..64 * 4096).map(|at| (at / 512 + at) as u8).collect();
+        assert!(pieces(0, 64).write(0, &bytes));
+        let (written, all) = file.lend_write(pieces(0, 64), unit, true).await;
+        assert_eq!((written.expect("room"), all), (bytes.len(), bytes.len()));
+        assert_eq!(read(&file, unit, bytes.len()).await, bytes);
+        let (moved, all) = file.lend_read(pieces(1 << 19, 65), unit).await;
+        assert_eq!((moved.expect("read"), all), (bytes.len(), 65 * 4096));
+        let mut seen = vec![0; bytes.len()];
+        assert!(pieces(1 << 19, 64).read(0, &mut seen) && seen == bytes);
+        assert!(!loans.are_out());
+    });
+}
+
+#[test]
+fn lent_memory_needs_no_copy() {
+    moves_data_to_and_from_lent_memory(true);
+    moves_data_to_and_from_lent_memory(false);
 }
 
 /// Random operations against a plain vector.

@@ -188,8 +188,11 @@ impl MemoryDoorbells {
         if place.seen == value {
             return None;
         }
+        // A guest that writes what its queue cannot have is notified by the queue.
+        let within = |value: u16| value.min(entries - 1);
+        let moved = (within(place.seen), within(value));
         place.seen = value;
-        let event = place.event.awake(value.min(entries - 1), entries);
+        let event = place.event.awake(moved, entries);
         self.asleep = false;
         if let (Some(shadow), Some(event)) = (&self.shadow, event) {
             // It lies in a page that was looked up.
@@ -246,6 +249,12 @@ impl State {
             let look = Rc::new(Look(Rc::downgrade(self)));
             *self.watch.borrow_mut() = Some(self.core.rt().watch(look));
         }
+    }
+
+    /// Memory was unmapped, in which doorbells may lie.
+    pub(crate) fn revise_doorbells(&self) {
+        let memory = self.memory.borrow();
+        self.doorbells.borrow_mut().revise(&memory);
     }
 
     /// Looks at the doorbells of all queues; whether any has moved.

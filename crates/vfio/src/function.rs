@@ -2,8 +2,11 @@
 //! space, and the ways from one part to the other.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 
 use flashyard_controller::HostId;
 use flashyard_controller::pcie::{
@@ -13,8 +16,9 @@ use flashyard_controller::pcie::{
 use flashyard_engine::Core;
 use flashyard_nvme::fabrics::Shutdown;
 use flashyard_nvme::{CompletionQueueEntry, Nqn};
-use flashyard_runtime::Watch;
 use flashyard_runtime::sync::Notify;
+use flashyard_runtime::{Loans, Watch};
+use flashyard_time::Duration;
 use zerocopy::IntoBytes;
 
 use crate::controller::Controller;
@@ -49,6 +53,9 @@ pub enum Doorbells {
     Mapped,
 }
 
+/// How long an answer may wait for I/O that a device is busy with: QEMU waits 5 s for it.
+const PATIENCE: Duration = Duration::from_secs(4);
+
 /// Vendor and device. This project has no numbers of its own; these are those of SPDK's vfio-user
 /// target, for which guests have no quirks. A monitor can show others (QEMU: `x-pci-vendor-id`).
 pub(crate) const IDENTITY: Identity = Identity {
@@ -67,6 +74,8 @@ pub(crate) struct State {
     pub(crate) registers: RefCell<Registers>,
     pub(crate) config: RefCell<ConfigSpace>,
     pub(crate) memory: RefCell<GuestMemory>,
+    /// What of it devices move data to and from at the moment.
+    pub(crate) loans: Rc<Loans>,
     pub(crate) queues: RefCell<Queues>,
     pub(crate) interrupts: RefCell<Interrupts>,
     /// While CC.EN is 1 and it has been made.
@@ -99,6 +108,7 @@ impl State {
             registers: RefCell::new(Registers::new(depth)),
             config: RefCell::new(ConfigSpace::new(&IDENTITY, VECTORS)),
             memory: RefCell::default(),
+            loans: Rc::default(),
             queues: RefCell::default(),
             interrupts: RefCell::new(Interrupts::new(VECTORS)),
             controller: RefCell::default(),
@@ -129,6 +139,7 @@ impl State {
             Change::Disable => {
                 self.next_attempt();
                 self.drop_controller(true);
+                self.stop();
             }
             Change::Shutdown { abrupt } => {
                 let kind = if abrupt {
@@ -162,6 +173,36 @@ impl State {
         let controller = self.controller.take();
         if let Some(controller) = controller {
             controller.end(with_notice);
+        }
+    }
+
+    /// CSTS.RDY is 0 when no device moves data to and from the guest's memory any more.
+    fn stop(self: &Rc<Self>) {
+        if !self.loans.are_out() {
+            return self.registers.borrow_mut().set_stopped();
+        }
+        let state = self.clone();
+        let stopped = async move {
+            state.loans.returned().await;
+            state.registers.borrow_mut().set_stopped();
+        };
+        self.core.rt().spawn(stopped).detach();
+    }
+
+    /// Waits until `done`, of what is lent; for no longer than a client waits for an answer. Then
+    /// the controller has failed, and data of what is still at the device go to memory that the
+    /// guest believes to be its own again.
+    pub(crate) async fn until_returned(&self, done: impl Fn() -> bool) {
+        let mut returned = pin!(self.loans.until(done));
+        let mut late = self.core.rt().sleep(PATIENCE);
+        let in_time = poll_fn(|context| {
+            if returned.as_mut().poll(context).is_ready() {
+                return Poll::Ready(true);
+            }
+            Pin::new(&mut late).poll(context).map(|()| false)
+        });
+        if !in_time.await {
+            self.fail();
         }
     }
 

@@ -1,13 +1,11 @@
 //! Which interrupt goes out, and by which eventfd. Completions of one turn make one interrupt for
 //! each vector; interrupt coalescing may make it wait.
 
-use std::os::fd::OwnedFd;
-
 use flashyard_controller::pcie::{InterruptCoalescing, Moderation, Msix};
 use flashyard_nvme::vfio_user::pci::{INTX, MSIX};
 use flashyard_nvme::vfio_user::{IrqAction, IrqData, SetIrqs};
 use flashyard_runtime::Rt;
-use flashyard_runtime::unix::EventCounter;
+use flashyard_runtime::unix::{Descriptors, EventCounter};
 use flashyard_time::Time;
 
 /// SET_IRQS could not be done.
@@ -54,7 +52,7 @@ impl Interrupts {
         &mut self,
         rt: &Rt,
         set: &SetIrqs<'_>,
-        fds: Vec<OwnedFd>,
+        fds: &mut Descriptors,
     ) -> Result<(), InvalidIrqs> {
         let known = self.count(set.index);
         if known == 0 || set.start + set.count > known {
@@ -83,8 +81,17 @@ impl Interrupts {
         }
     }
 
-    fn assign(&mut self, rt: &Rt, set: &SetIrqs<'_>, fds: Vec<OwnedFd>) -> Result<(), InvalidIrqs> {
-        let counters = fds.into_iter().map(|fd| EventCounter::of(rt, fd));
+    fn assign(
+        &mut self,
+        rt: &Rt,
+        set: &SetIrqs<'_>,
+        fds: &mut Descriptors,
+    ) -> Result<(), InvalidIrqs> {
+        let is_counter = |fd| EventCounter::is_one(fd).unwrap_or(false);
+        if !fds.as_slice().iter().all(is_counter) {
+            return Err(InvalidIrqs);
+        }
+        let counters = fds.take().into_iter().map(|fd| EventCounter::of(rt, fd));
         let counters: Result<Vec<_>, _> = counters.collect();
         let mut counters = counters.map_err(|_| InvalidIrqs)?.into_iter();
         for number in set.start..set.start + set.count {

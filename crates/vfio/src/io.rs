@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::{Ready, ready};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::{Rc, Weak};
@@ -11,12 +12,12 @@ use flashyard_controller::pcie::{Segment, prp};
 use flashyard_controller::{IoOp, Transfer};
 use flashyard_engine::front::{
     self, Command, ConnectionId, End, Failure, Front, Held, IoSeat, PendingSample, Queue,
-    TellWithdrawn, Work, execute, start,
+    TellWithdrawn, Way, Work, execute, start,
 };
 use flashyard_nvme::command::{Fuse, Psdt};
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Buf, CommandPool, Data};
+use flashyard_runtime::{Buf, CommandPool, Data, Lent};
 use flashyard_time::Time;
 
 use crate::function::State;
@@ -168,14 +169,13 @@ impl IoConnection {
     /// A command was fetched; gives how many bytes it moves.
     pub(crate) fn on_command(&self, entry: &SubmissionQueueEntry) -> u32 {
         let front = self.queue.front();
-        if front.in_flight.borrow().contains_key(&entry.cid()) {
+        if !front.begin(entry.cid()) {
             self.queue.on_duplicate();
             let status = Status::COMMAND_ID_CONFLICT.with_dnr();
             let entry = CompletionQueueEntry::new(entry.cid(), status);
             front.state.post(front.qid, entry);
             return 0;
         }
-        front.begin(entry.cid());
         self.queue.on_traffic();
         match self.checked(entry) {
             Ok((command, bytes)) => {
@@ -241,10 +241,14 @@ impl front::Connection for IoConnection {
 }
 
 impl FunctionFront {
-    /// A command takes its place.
-    fn begin(&self, cid: u16) {
-        let segments = self.spare.borrow_mut().pop().unwrap_or_default();
-        self.in_flight.borrow_mut().insert(cid, segments);
+    /// A command takes its place; false if another one has it.
+    fn begin(&self, cid: u16) -> bool {
+        let mut in_flight = self.in_flight.borrow_mut();
+        let Entry::Vacant(place) = in_flight.entry(cid) else {
+            return false;
+        };
+        place.insert(self.spare.borrow_mut().pop().unwrap_or_default());
+        true
     }
 
     /// Finds the data of a command. Lists are read now, and once.
@@ -316,6 +320,16 @@ impl Front for FunctionFront {
     type Fetch<'a> = Ready<Result<(Buf, Option<Held>), Failure>>;
 
     const AT_HAND: bool = true;
+
+    fn lend(&self, cid: u16, unit: u32, way: Way) -> Option<Lent> {
+        if self.detached.get() {
+            return None;
+        }
+        let in_flight = self.in_flight.borrow();
+        let memory = self.state.memory.borrow();
+        let segments = in_flight.get(&cid)?;
+        memory.lend(&self.state.loans, segments, unit, way)
+    }
 
     fn copy(&self, cid: u16, to: &mut [u8]) -> Result<(), Failure> {
         let copied = self.copy_in(cid, to);

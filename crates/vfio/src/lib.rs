@@ -4,8 +4,10 @@
 //!
 //! Everything of a function happens on one core. Doorbells are messages on the socket, or lie in
 //! memory that the core looks at while there is work; a function whose guest does nothing costs
-//! nothing. Data are copied between the guest's memory and
-//! buffers of the core: an I/O never holds the guest's memory, and DMA_UNMAP waits for nothing.
+//! nothing. Data go straight between the guest's memory and devices that neither look at them nor
+//! need them twice, and by a buffer of the core for others. Only I/O of the former kind holds the
+//! guest's memory, while it is at the device; DMA_UNMAP and resets are answered when it has
+//! returned.
 //!
 //! | module | holds |
 //! | --- | --- |

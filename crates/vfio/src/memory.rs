@@ -3,11 +3,17 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
+use flashyard_controller::pcie::Segment;
+use flashyard_engine::front::Way;
 use flashyard_nvme::vfio_user::{DMA_WRITE, DmaMap, DmaUnmap, UNMAP_ALL};
 use flashyard_runtime::shared_memory::{Mapping, Refused};
+use flashyard_runtime::{Lent, Loans};
 
 /// Regions at a time.
 pub(crate) const MOST_REGIONS: usize = 1024;
+/// Bytes of all regions at a time: more than any machine has, and little of what this process has
+/// addresses for (128 TiB).
+const MOST_BYTES: u64 = 4 << 40;
 
 const PAGE: u64 = 4096;
 
@@ -55,7 +61,7 @@ pub(crate) enum MapError {
     Invalid,
     /// It overlaps another one.
     Exists,
-    /// There are too many.
+    /// There are too many, or too large ones.
     TooMany,
     /// Its memory could become shorter, or is on huge pages.
     Unsafe,
@@ -82,7 +88,13 @@ impl GuestMemory {
         let end = map.address.checked_add(map.size);
         let end = end.filter(|_| aligned && map.size > 0);
         let end = end.ok_or(MapError::Invalid)?;
-        if self.regions.len() >= MOST_REGIONS {
+        let mappings = self
+            .regions
+            .iter()
+            .filter_map(|region| region.mapping.as_ref());
+        let mapped: u64 = mappings.map(|mapping| mapping.len() as u64).sum();
+        let room = MOST_BYTES - mapped;
+        if self.regions.len() >= MOST_REGIONS || (fd.is_some() && map.size > room) {
             return Err(MapError::TooMany);
         }
         let at = self.first_behind(map.address);
@@ -107,18 +119,46 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Lets a region go, which has to be one that was mapped; or all. False if there is none.
-    pub(crate) fn unmap(&mut self, unmap: &DmaUnmap) -> bool {
-        if unmap.flags & UNMAP_ALL != 0 {
-            self.regions.clear();
-            return true;
+    /// Lets a region go, which has to be one that was mapped; or all. Gives what was mapped there;
+    /// `None` if there is no such region.
+    pub(crate) fn unmap(&mut self, unmap: &DmaUnmap) -> Option<Vec<Rc<Mapping>>> {
+        let gone = if unmap.flags & UNMAP_ALL != 0 {
+            std::mem::take(&mut self.regions)
+        } else {
+            let wanted = (unmap.address, unmap.size);
+            let same = |region: &Region| (region.address, region.size) == wanted;
+            let at = self.regions.iter().position(same)?;
+            vec![self.regions.remove(at)]
+        };
+        Some(gone.into_iter().filter_map(|it| it.mapping).collect())
+    }
+
+    /// Lends all of `segments`, for data that go this way; `None` if one is not a multiple of
+    /// `unit`, or has no memory for it.
+    pub(crate) fn lend(
+        &self,
+        loans: &Rc<Loans>,
+        segments: &[Segment],
+        unit: u32,
+        way: Way,
+    ) -> Option<Lent> {
+        let mut lent: Option<Lent> = None;
+        for &Segment { address, bytes } in segments {
+            if (address | u64::from(bytes)) % u64::from(unit) != 0 {
+                return None;
+            }
+            let (mapping, offset, room) = self.place(address).ok()?;
+            let bytes = bytes as usize;
+            // Regions are made of whole pages, and a segment lies within one.
+            if bytes > room || (way == Way::Read && !mapping.is_writable()) {
+                return None;
+            }
+            match &mut lent {
+                None => lent = loans.lend(mapping, offset, bytes),
+                Some(lent) => lent.push(mapping, offset, bytes).then_some(())?,
+            }
         }
-        let same = |region: &Region| (region.address, region.size) == (unmap.address, unmap.size);
-        let at = self.regions.iter().position(same);
-        at.is_some_and(|at| {
-            self.regions.remove(at);
-            true
-        })
+        lent
     }
 
     /// Lets all of it go: the client has gone.
@@ -292,7 +332,7 @@ mod tests {
             );
             assert_eq!(memory.write(address, &read[..len]), Err(Unmapped));
         }
-        assert!(memory.unmap(&unmap(0x1_1000, 0x1000, 0)));
+        assert!(memory.unmap(&unmap(0x1_1000, 0x1000, 0)).is_some());
         assert_eq!(memory.read(0x1_1000 - 50, &mut read), Err(Unmapped));
         assert_eq!(memory.load(0x1_1ffc), Err(Unmapped));
     }
@@ -321,10 +361,29 @@ mod tests {
             .expect("without memory");
         assert_eq!(memory.load(0x3000), Err(Unmapped));
         for (address, size) in [(0x4000, 0x1000), (0x5000, 0x1000), (0, 0)] {
-            assert!(!memory.unmap(&unmap(address, size, 0)));
+            assert!(memory.unmap(&unmap(address, size, 0)).is_none());
         }
-        assert!(memory.unmap(&unmap(0, 0, UNMAP_ALL)));
+        assert!(memory.unmap(&unmap(0, 0, UNMAP_ALL)).is_some());
         assert_eq!(memory.load(0x4000), Err(Unmapped));
+    }
+
+    #[test]
+    fn addresses_of_this_process_are_bounded() {
+        let file = memory_file(1 << 50).expect("a memfd without pages");
+        let mut memory = GuestMemory::default();
+        let too_large = map(0, MOST_BYTES + PAGE, 0);
+        assert_eq!(memory.map(&too_large, Some(&file)), Err(MapError::TooMany));
+        let half = MOST_BYTES / 2;
+        for number in 0..2 {
+            let fits = map(number * half, half, 0);
+            memory.map(&fits, Some(&file)).expect("room");
+        }
+        let one_more = map(2 * half, PAGE, 0);
+        assert_eq!(memory.map(&one_more, Some(&file)), Err(MapError::TooMany));
+        memory.map(&one_more, None).expect("takes no addresses");
+        assert!(memory.unmap(&unmap(0, half, 0)).is_some());
+        let again = map(0, half, 0);
+        memory.map(&again, Some(&file)).expect("room again");
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::os::unix::net;
 use std::rc::Rc;
 
 use flashyard_engine::Core;
-use flashyard_nvme::vfio_user::pci::{INTX, IRQS, MSIX, REGIONS};
+use flashyard_nvme::vfio_user::pci::{CONFIG, INTX, IRQS, MSIX, REGIONS};
 use flashyard_nvme::vfio_user::{
     Capabilities, Command, DEVICE_PCI, DEVICE_RESET, DeviceInfo, Header, IRQ_EVENTFD, IRQ_NORESIZE,
     IrqInfo, Reply, Request, Version,
 };
 use flashyard_runtime::Task;
-use flashyard_runtime::unix::{UnixListener, UnixStream};
+use flashyard_runtime::unix::{Descriptors, UnixListener, UnixStream};
 use flashyard_time::Duration;
 
 use crate::function::{FunctionSpec, State};
@@ -161,7 +161,7 @@ async fn converse(state: &Rc<State>, stream: &UnixStream) -> io::Result<()> {
                     reply.encode(header.id)
                 })
             }
-            Ok(request) if agreed => handle(state, header.id, request, fds),
+            Ok(request) if agreed => handle(state, header.id, request, fds).await,
             Ok(_) => Err(EINVAL),
             Err(malformed) => Err(malformed.errno()),
         };
@@ -204,25 +204,27 @@ fn encode_version(id: u16, text: &str) -> Vec<u8> {
 }
 
 /// Does what a request asks for; the reply, or `errno`.
-fn handle(
+async fn handle(
     state: &Rc<State>,
     id: u16,
     request: Request<'_>,
-    fds: Vec<OwnedFd>,
+    mut fds: Descriptors,
 ) -> Result<Vec<u8>, u32> {
     let reply = match request {
         Request::Version(_) | Request::RegionInfo { .. } => return Err(EINVAL),
         Request::DmaMap(map) => {
-            let mapped = state.memory.borrow_mut().map(&map, fds.first());
+            let mapped = state.memory.borrow_mut().map(&map, fds.as_slice().first());
             mapped.map_err(MapError::errno)?;
+            // The mapping holds the file, so this closes at once.
+            drop(fds.take());
             Reply::Done(Command::DMA_MAP)
         }
         Request::DmaUnmap(unmap) => {
-            if !state.memory.borrow_mut().unmap(&unmap) {
-                return Err(ENOENT);
-            }
-            let memory = state.memory.borrow();
-            state.doorbells.borrow_mut().revise(&memory);
+            let gone = state.memory.borrow_mut().unmap(&unmap).ok_or(ENOENT)?;
+            state.revise_doorbells();
+            // Devices that are at it have all of it.
+            let unused = || gone.iter().all(|mapping| Rc::strong_count(mapping) == 1);
+            state.until_returned(unused).await;
             Reply::DmaUnmap(unmap)
         }
         Request::DeviceInfo => Reply::Device(DeviceInfo {
@@ -233,7 +235,7 @@ fn handle(
         Request::IrqInfo { index } => Reply::Irq(describe_irq(state, index)?),
         Request::SetIrqs(set) => {
             let mut interrupts = state.interrupts.borrow_mut();
-            let done = interrupts.set(state.core.rt(), &set, fds);
+            let done = interrupts.set(state.core.rt(), &set, &mut fds);
             done.map_err(|_| EINVAL)?;
             drop(interrupts);
             state.remind();
@@ -244,11 +246,17 @@ fn handle(
             return Ok(Reply::RegionRead(access, &data).encode(id));
         }
         Request::RegionWrite(access, data) => {
+            let was_running = state.controller().is_some();
             regions::write(state, access, data).map_err(|_| EINVAL)?;
+            // It may have been a reset of the function, which is complete with the answer.
+            if was_running && access.region == CONFIG && state.controller().is_none() {
+                state.until_returned(|| !state.loans.are_out()).await;
+            }
             Reply::RegionWrite(access)
         }
         Request::Reset => {
             state.reset();
+            state.until_returned(|| !state.loans.are_out()).await;
             Reply::Done(Command::RESET)
         }
     };

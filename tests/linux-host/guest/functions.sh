@@ -161,6 +161,40 @@ hot_plug() {
     [[ $(disks "$device") == "$before" ]] || fail "these are other disks: $(disks "$device"), before: $before"
 }
 
+# The volume goes to another pool while fio writes and reads.
+moved_under_io() {
+    local device load before
+    ensure_connected alpha
+    device=$(data_device)
+    before=$(disturbances)
+    fio_verify "$device" --size=8M --bs=16k --rate_iops=100,100 &
+    load=$!
+    sleep 1
+    host cli volume move data --to spare
+    wait $load || fail "fio: $(tail -n 1 /tmp/fio | cut -c1-300)"
+    head -c 1M /dev/urandom >/tmp/pattern
+    dd if=/tmp/pattern of="$device" bs=64k oflag=direct status=none
+    host cli volume move data --to large
+    cmp <(part "$device" 0 1024) /tmp/pattern
+    [[ $(disturbances) == "$before" ]] || fail "the driver had to reset the controller"
+}
+
+# Firmware has brought this machine up from the function, which is its only disk.
+booted_from_function() {
+    local device
+    [[ -d /sys/firmware/efi ]] || fail "it was not booted by UEFI"
+    modprobe -a vfat nls_cp437 nls_ascii
+    connect gamma
+    device=$(device gamma 256)
+    [[ $(blockdev --getss "$device") == 512 ]] || fail "blocks of $(blockdev --getss "$device") bytes"
+    ! compgen -G '/sys/block/[^n]*' || fail "it has other disks: $(echo /sys/block/*)"
+    [[ $(namespaces gamma | wc -l) == 1 ]] || fail "it has other disks: $(namespaces gamma)"
+    mount -t vfat -o ro "${device}p1" /mnt
+    cmp <(head -c 2 /mnt/EFI/BOOT/BOOTX64.EFI) <(printf MZ)
+    grep -q '^options .*console=ttyS0' /mnt/loader/entries/guest.conf
+    umount /mnt
+}
+
 has_live_controllers() {
     local controller count=0
     for controller in $(controllers alpha); do

@@ -1,10 +1,12 @@
 //! `flashyard pool` and `flashyard volume`: what can be typed about the space that tenants use.
 
+use std::str::FromStr;
+
 use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::whole;
-use crate::spec::{Eui64, NamespaceUuid, Nguid, Redundancy, Size, VolumeKind};
+use crate::spec::{CompressionName, Eui64, NamespaceUuid, Nguid, Redundancy, Size, VolumeKind};
 
 /// `flashyard pool`.
 #[derive(Args, Debug)]
@@ -64,8 +66,14 @@ pub enum PoolCommand {
             value_delimiter = ','
         )]
         devices: Vec<String>,
-        /// How it bears the loss of a device [default: none]
-        #[arg(long, help_heading = "Several devices", requires = "devices")]
+        /// How it bears the loss of a device: none (raid0) or mirror (raid1, raid10)
+        /// [default: none]
+        #[arg(
+            long,
+            help_heading = "Several devices",
+            requires = "devices",
+            value_parser = Redundancy::from_str
+        )]
         redundancy: Option<Redundancy>,
         /// Copies of all data in a mirror [default: 2]
         #[arg(long, help_heading = "Several devices", value_name = "N", requires = "devices", value_parser = whole::<u32>("device", "copies"))]
@@ -249,6 +257,7 @@ pub enum VolumeCommand {
     #[command(
         after_help = "Examples:\n  flashyard volume create orders --pool fast --size 2GiB --tenant db\n  \
         flashyard volume create docs --pool safe --kind mapped --size 1TiB --tenant db\n  \
+        flashyard volume create logs --pool safe --size 1TiB --tenant db --compression lz4\n  \
         flashyard volume create whole --device ssd1 --tenant db\n  \
         flashyard volume create imported --device disk7 --tenant db --keep\n  \
         flashyard volume create taken --pool fast --size 2GiB --tenant db --nsid 3 \\\n    \
@@ -274,6 +283,18 @@ pub enum VolumeCommand {
         /// How it is kept: as its pool keeps volumes [default: that]
         #[arg(long, help_heading = "Place", conflicts_with = "device")]
         kind: Option<VolumeKind>,
+        /// How it is compressed, in a mapped pool [default: none]
+        #[arg(long, help_heading = "Data", conflicts_with = "device")]
+        compression: Option<CompressionName>,
+        /// What is stored as a whole, 4KiB or 16KiB, in a mapped pool [default: 16KiB if it is
+        /// compressed, else 4KiB]
+        #[arg(
+            long,
+            help_heading = "Data",
+            value_name = "SIZE",
+            conflicts_with = "device"
+        )]
+        chunk: Option<Size>,
         /// Its size
         #[arg(long, help_heading = "Place")]
         size: Option<Size>,
@@ -307,6 +328,8 @@ pub enum VolumeCommand {
         #[arg(long, help_heading = "Confirmation")]
         force: bool,
     },
+    /// Make a volume that begins as a snapshot
+    Clone(super::CloneArgs),
     /// Give a volume that is in a pool, and that the target does not know, to a tenant with its
     /// content
     #[command(

@@ -1,6 +1,7 @@
 //! What is asked of a device made of others, and what is shown of it.
 
 use flashyard_block::array::{Failure, MemberStatus, Status};
+use flashyard_block::pool::Scrub;
 use serde::{Deserialize, Serialize};
 
 use super::Request;
@@ -168,15 +169,37 @@ pub struct ScrubView {
     pub unresolved: u64,
 }
 
+impl ScrubView {
+    /// One that runs, or the last one.
+    pub fn new(running: bool, (done, of): (u64, u64), repaired: u64, unresolved: u64) -> Self {
+        Self {
+            scrub_state: if running { "running" } else { "ended" },
+            percent: percent(done, of),
+            repaired,
+            unresolved,
+        }
+    }
+}
+
+impl From<Scrub> for ScrubView {
+    fn from(scrub: Scrub) -> Self {
+        let place = (scrub.done, scrub.of);
+        Self::new(scrub.running, place, scrub.repaired, scrub.unresolved)
+    }
+}
+
+fn percent(done: u64, of: u64) -> f64 {
+    match of {
+        0 => 100.0,
+        of => (done as f64 / of as f64 * 1000.0).round() / 10.0,
+    }
+}
+
 /// Bytes of a region, where members are smaller than 16 TiB.
 const REGION: u64 = 1 << 20;
 
 impl From<&Status> for ArrayView {
     fn from(status: &Status) -> Self {
-        let percent = |done: u64, of: u64| match of {
-            0 => 100.0,
-            of => (done as f64 / of as f64 * 1000.0).round() / 10.0,
-        };
         let rebuild = status.rebuild;
         let scrub = &status.scrub;
         Self {
@@ -184,11 +207,9 @@ impl From<&Status> for ArrayView {
             members: status.members.iter().map(MemberRow::from).collect(),
             rebuild_percent: rebuild.map(|it| percent(it.done, it.of)),
             rebuild_left_seconds: rebuild.and_then(|it| it.left).map(|it| it.as_ms() / 1000),
-            scrub: (scrub.running || scrub.of > 0).then(|| ScrubView {
-                scrub_state: if scrub.running { "running" } else { "ended" },
-                percent: percent(scrub.done, scrub.of),
-                repaired: scrub.repaired,
-                unresolved: scrub.unresolved,
+            scrub: (scrub.running || scrub.of > 0).then(|| {
+                let place = (scrub.done, scrub.of);
+                ScrubView::new(scrub.running, place, scrub.repaired, scrub.unresolved)
             }),
             mismatches: status.counts.mismatches,
             unresolved: status.counts.unresolved,

@@ -9,9 +9,11 @@ use super::arrays::ArrayView;
 use super::functions::{FunctionRow, FunctionView};
 use super::migration::MigrationView;
 use super::plan::AppliedView;
+use super::snapshots::{DiffView, SnapshotView, StoredView};
+use super::space::SpaceView;
 use crate::spec::{
-    Address, ClassName, ConditionName, Conditions, ContentName, Document, Eui64, FlatDevice,
-    LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span, VolumeKind,
+    Address, ClassName, CompressionName, ConditionName, Conditions, ContentName, Document, Eui64,
+    FlatDevice, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span, VolumeKind,
 };
 
 /// The answer to a request that was carried out.
@@ -26,7 +28,7 @@ pub enum View {
     Target(TargetView),
     Device(Box<DeviceView>),
     Partition(Box<PartitionView>),
-    Pool(PoolView),
+    Pool(Box<PoolView>),
     Tenant(Box<TenantView>),
     Volume(Box<VolumeView>),
     Function(Box<FunctionView>),
@@ -36,6 +38,10 @@ pub enum View {
     FoundPartitions(FoundPartitionsView),
     /// All of a kind.
     List(Vec<View>),
+    /// Snapshots of volumes.
+    Snapshots(Vec<SnapshotView>),
+    /// What differs between two versions of a volume.
+    Diff(DiffView),
     /// What a device can give.
     Calibration(Box<CalibrationView>),
     /// Where the latency of a tenant comes from.
@@ -193,23 +199,6 @@ pub struct PoolView {
     pub array: Option<ArrayView>,
     #[serde(flatten)]
     pub health: Health,
-}
-
-/// The space of an open pool.
-#[derive(Debug, Serialize)]
-pub struct SpaceView {
-    /// Bytes for volumes.
-    pub size: u64,
-    /// Bytes that no volume has, or has written.
-    pub free_bytes: u64,
-    /// Bytes of these that are used.
-    pub used_bytes: u64,
-    /// Bytes of its volumes as hosts see them.
-    pub logical_bytes: u64,
-    pub block_size: u32,
-    /// What is to be done before the pool is full.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub space_hint: Option<String>,
 }
 
 /// What a pool on a device has.
@@ -392,6 +381,10 @@ pub struct VolumeView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
     pub tenant: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// What was to become of data on a device that is given away whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentName>,
@@ -405,6 +398,8 @@ pub struct VolumeView {
     /// Bytes per block, while it is served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u32>,
+    #[serde(flatten)]
+    pub stored: Option<StoredView>,
     /// That it goes to another pool, or was to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationView>,

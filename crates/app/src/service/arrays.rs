@@ -9,11 +9,11 @@ use uuid::Uuid;
 use super::devices::close_device;
 use super::fault::{InUse, Invalid, NotFound, Refused, Unavailable};
 use super::work::Work;
-use super::{Fault, Stack, Subject, no_such};
-use crate::control::{ArrayChange, ArrayHow, ArrayOf, KindName, View};
-use crate::graph::{Node as Thing, NodeId};
+use super::{Fault, Stack, no_such};
+use crate::control::{ArrayHow, ArrayOf, KindName, View};
+use crate::graph::NodeId;
 use crate::nodes::Node;
-use crate::spec::{ArraySpec, DeviceSpec, NamespaceUuid, Redundancy, VolumeKind};
+use crate::spec::{ArraySpec, DeviceSpec, NamespaceUuid, Redundancy};
 use crate::state::Kind;
 
 /// How an array comes to be open.
@@ -104,7 +104,7 @@ impl Work<'_> {
         Ok(array)
     }
 
-    fn check_new_member(&self, name: &str, block_size: u32) -> Result<NodeId, Fault> {
+    pub(super) fn check_new_member(&self, name: &str, block_size: u32) -> Result<NodeId, Fault> {
         let (id, device) = self.device(name)?;
         if device.spec.array().is_some() {
             return Err(Invalid::ArrayOfArrays(name.to_owned()).into());
@@ -167,7 +167,7 @@ impl Work<'_> {
     }
 
     /// Opens a device on another core, if it is not there, and what it stands on before.
-    fn bring(&mut self, id: NodeId, home: usize) -> Result<(), Fault> {
+    pub(super) fn bring(&mut self, id: NodeId, home: usize) -> Result<(), Fault> {
         let now = self.home_of(id)?;
         let Some(device) = self.graph.device(id) else {
             return Ok(());
@@ -241,10 +241,25 @@ impl Work<'_> {
         opened.map_err(Fault::from)
     }
 
+    /// Refuses to let go of devices that I/O which was given to them may still change.
+    pub(super) fn check_finished(&self, id: NodeId) -> Result<(), Fault> {
+        let Ok(home) = self.home_of(id) else {
+            return Ok(());
+        };
+        let unfinished = self.cores.call(home, move |state| async move {
+            state.nodes.array(id).map(|array| array.unfinished())
+        });
+        match unfinished.into_iter().flatten().next() {
+            Some(name) => Err(ArrayError::Unfinished(name).into()),
+            None => Ok(()),
+        }
+    }
+
     /// Forgets an array; its devices are empty then if it is to be destroyed.
     pub(super) fn delete_array(&mut self, name: &str, destroy: bool) -> Result<(), Fault> {
         let (id, device) = self.device(name)?;
         let (home, members) = (device.home, self.members_of(id));
+        self.check_finished(id)?;
         if destroy && let Some(core) = home {
             let destroyed = self.cores.call(core, move |state| async move {
                 match state.nodes.array(id) {
@@ -267,257 +282,6 @@ impl Work<'_> {
         names
             .filter_map(|name| self.graph.find(Kind::Device, name))
             .collect()
-    }
-
-    /// Changes an array while it is used. `name` is that of a pool on it, or its own.
-    pub(super) fn change_array(&mut self, name: &str, change: ArrayChange) -> Result<View, Fault> {
-        let (kind, id) = self.array_of(name)?;
-        match change {
-            ArrayChange::Start { degraded } => self.start_array(id, degraded)?,
-            ArrayChange::Add { devices, force } => self.add_members(id, devices, false, force)?,
-            ArrayChange::AddSpares { devices, force } => {
-                self.add_members(id, devices, true, force)?;
-            }
-            ArrayChange::Replace { old, new, force } => {
-                self.replace_member(id, old, new, force)?;
-            }
-            ArrayChange::Remove { device } => self.remove_member(id, &device)?,
-            ArrayChange::Scrub { stop } => self.in_array(id, move |array| async move {
-                match stop {
-                    true => array.stop_scrub(),
-                    false => array.scrub(),
-                }
-                Ok(())
-            })?,
-        }
-        self.ask_all();
-        self.view_one(kind, name)
-    }
-
-    /// Opens an array that could not be opened, and all that stands on it.
-    fn start_array(&mut self, id: NodeId, degraded: bool) -> Result<(), Fault> {
-        if self.home_of(id).is_ok() {
-            let name = self.graph.name(id).to_owned();
-            return Err(Invalid::IsStarted(name).into());
-        }
-        let stands = |other: &NodeId| self.graph.all_under(*other).contains(&id);
-        let all = self.graph.in_order().into_iter().filter(stands);
-        let all: Vec<NodeId> = all.collect();
-        for node in all {
-            let opened = match self.graph.get(node).cloned() {
-                Some(Thing::Device(device)) if node == id => {
-                    let home = self.open_array(id, &device.spec, degraded)?;
-                    self.edit(|stack| {
-                        let open = |device: &mut crate::graph::Device| device.home = Some(home);
-                        stack.graph.change_device(id, open);
-                    });
-                    Ok(())
-                }
-                _ => self.open_node(node),
-            };
-            match opened {
-                Ok(()) => self.edit(|stack| drop(stack.faults.remove(&Subject::Node(node)))),
-                Err(fault) => self.note_fault(Subject::Node(node), fault),
-            }
-        }
-        Ok(())
-    }
-
-    /// Brings new members to the core of an array, and gives their names there.
-    fn bring_members(
-        &mut self,
-        id: NodeId,
-        names: &[String],
-    ) -> Result<(usize, Vec<(String, NodeId)>), Fault> {
-        let home = self.home_of(id)?;
-        let block_size = self.graph.device(id).map_or(0, |it| it.spec.block_size);
-        let mut found = Vec::new();
-        for name in names {
-            found.push((name.clone(), self.check_new_member(name, block_size)?));
-        }
-        for (_, member) in &found {
-            self.bring(*member, home)?;
-        }
-        Ok((home, found))
-    }
-
-    fn add_members(
-        &mut self,
-        id: NodeId,
-        names: Vec<String>,
-        spare: bool,
-        force: bool,
-    ) -> Result<(), Fault> {
-        if !spare {
-            self.check_can_extend(id)?;
-        }
-        let (home, found) = self.bring_members(id, &names)?;
-        // Noted first: a device that is none of its members is passed over when it is opened.
-        self.change_spec(id, |spec| {
-            spec.set_array(|array| match spare {
-                true => array.spares.extend(names.clone()),
-                false => array.devices.extend(names.clone()),
-            });
-        })?;
-        let added = self.cores.call(home, move |state| async move {
-            let array = state.nodes.array(id).ok_or(ArrayError::Closed)?;
-            let member = |(name, id): (String, NodeId)| {
-                let device = state.nodes.device(id)?;
-                Some(NewMember { name, device })
-            };
-            let new: Vec<NewMember> = found.into_iter().filter_map(member).collect();
-            match spare {
-                true => array.add_spares(new, force).await,
-                false => array.add(new, force).await,
-            }
-        });
-        if let Err(error) = added {
-            self.forget_members(id, &names)?;
-            return Err(error.into());
-        }
-        if !spare {
-            self.extend_pool(id)?;
-        }
-        Ok(())
-    }
-
-    fn replace_member(
-        &mut self,
-        id: NodeId,
-        old: String,
-        new: Option<String>,
-        force: bool,
-    ) -> Result<(), Fault> {
-        let home = self.home_of(id)?;
-        // The same device comes back.
-        let same = new.is_none();
-        let new = new.unwrap_or_else(|| old.clone());
-        let found = match same {
-            true => {
-                let (member, _) = self.device(&new)?;
-                self.bring(member, home)?;
-                member
-            }
-            false => self.bring_members(id, std::slice::from_ref(&new))?.1[0].1,
-        };
-        if !same {
-            self.change_spec(id, |spec| {
-                spec.set_array(|array| array.devices.push(new.clone()));
-            })?;
-        }
-        let name = new.clone();
-        let replaced = self.cores.call(home, move |state| async move {
-            let array = state.nodes.array(id).ok_or(ArrayError::Closed)?;
-            let device = state.nodes.device(found);
-            let device = device.ok_or_else(|| ArrayError::NotAMember(name.clone()))?;
-            array.replace(&old, NewMember { name, device }, force).await
-        });
-        if let Err(error) = replaced {
-            if !same {
-                self.forget_members(id, &[new])?;
-            }
-            return Err(error.into());
-        }
-        self.forget_former(id)
-    }
-
-    fn remove_member(&mut self, id: NodeId, device: &str) -> Result<(), Fault> {
-        let name = device.to_owned();
-        let removed = self.in_array(id, move |array| async move { array.remove(&name).await });
-        let former = || {
-            let array = self.graph.device(id).and_then(|it| it.spec.array());
-            array.is_some_and(|array| array.all().any(|name| name == device))
-        };
-        match removed {
-            // It was replaced, and is only in the list still.
-            Err(Fault::NotFound(_)) if former() => {}
-            other => other?,
-        }
-        self.forget_members(id, &[device.to_owned()])?;
-        self.forget_former(id)
-    }
-
-    /// Takes devices out of the list of an array.
-    fn forget_members(&mut self, id: NodeId, names: &[String]) -> Result<(), Fault> {
-        self.change_spec(id, |spec| {
-            spec.set_array(|array| {
-                array.devices.retain(|name| !names.contains(name));
-                array.spares.retain(|name| !names.contains(name));
-            });
-        })
-    }
-
-    /// Has the list of an array say what its members are, with those that are still needed.
-    pub(super) fn forget_former(&mut self, id: NodeId) -> Result<(), Fault> {
-        let home = self.home_of(id)?;
-        let status = self.cores.call(home, move |state| async move {
-            state.nodes.array(id).map(|array| array.status())
-        });
-        let Some(status) = status else {
-            return Ok(());
-        };
-        let of = |spare: bool| {
-            let members = status.members.iter();
-            let members = members.filter(move |it| it.set.is_none() == spare);
-            members.map(|it| it.name.clone()).collect::<Vec<String>>()
-        };
-        let (devices, spares) = (of(false), of(true));
-        let listed = self.graph.device(id).and_then(|it| it.spec.array());
-        let same = listed.is_some_and(|it| it.devices == devices && it.spares == spares);
-        if same {
-            return Ok(());
-        }
-        self.change_spec(id, |spec| {
-            spec.set_array(|array| (array.devices, array.spares) = (devices, spares));
-        })
-    }
-
-    /// Refuses members for a pool that could not use them.
-    fn check_can_extend(&self, id: NodeId) -> Result<(), Fault> {
-        let mut pools = self.pools_on(id).into_iter();
-        let mapped = pools.find_map(|pool| {
-            let spec = &self.graph.pool(pool)?.spec;
-            (spec.kind == Some(VolumeKind::Mapped)).then(|| spec.name.clone())
-        });
-        match mapped {
-            Some(pool) => Err(Refused::Extend(pool).into()),
-            None => Ok(()),
-        }
-    }
-
-    fn pools_on(&self, id: NodeId) -> Vec<NodeId> {
-        let pools = self.graph.all(Kind::Pool);
-        pools
-            .filter(|pool| self.graph.device_under(*pool) == Some(id))
-            .collect()
-    }
-
-    /// Has the pool on an array use what it has grown by.
-    fn extend_pool(&self, id: NodeId) -> Result<(), Fault> {
-        let home = self.home_of(id)?;
-        for pool in self.pools_on(id) {
-            let grown = self.cores.call(home, move |state| async move {
-                match state.nodes.pool(pool) {
-                    Some(pool) => pool.extend().await,
-                    None => Ok(()),
-                }
-            });
-            grown?;
-        }
-        Ok(())
-    }
-
-    fn in_array<W, F>(&self, id: NodeId, work: W) -> Result<(), Fault>
-    where
-        W: FnOnce(Rc<Array>) -> F + Send + 'static,
-        F: Future<Output = Result<(), ArrayError>> + 'static,
-    {
-        let home = self.home_of(id)?;
-        let done = self.cores.call(home, move |state| async move {
-            let array = state.nodes.array(id).ok_or(ArrayError::Closed)?;
-            work(array).await
-        });
-        done.map_err(Fault::from)
     }
 }
 
@@ -558,7 +322,9 @@ impl From<ArrayError> for Fault {
             | ArrayError::BlockSize(..)
             | ArrayError::TooSmall(..) => Self::Invalid(Invalid::Array(error)),
             ArrayError::NotAMember(_) => Self::NotFound(NotFound::Member(error)),
-            ArrayError::IsMember(_) | ArrayError::Rebuilding(_) => Self::InUse(InUse::Array(error)),
+            ArrayError::IsMember(_) | ArrayError::Rebuilding(_) | ArrayError::Unfinished(_) => {
+                Self::InUse(InUse::Array(error))
+            }
             ArrayError::Occupied(..)
             | ArrayError::Foreign(..)
             | ArrayError::Twin(..)

@@ -27,6 +27,7 @@ use flashyard_time::Duration;
 use uuid::Uuid;
 
 use super::fault::Fault;
+use super::snapshot_fault::SnapshotFault;
 use crate::control::{KindName, Risk};
 use crate::sockets::SocketError;
 use crate::spec::{
@@ -65,6 +66,8 @@ pub enum Invalid {
     WholeDevice(String, String),
     /// The volume, and its pool, which keeps volumes in this way.
     OtherKind(String, String, Kind),
+    /// A volume cannot have chunks of so many bytes.
+    Chunk(String, u64),
     /// A volume of so many bytes does not shrink.
     Shrink(String, u64),
     /// A namespace number.
@@ -253,6 +256,8 @@ pub enum InUse {
 /// What is not done.
 #[derive(Debug)]
 pub enum Refused {
+    /// What is not done with a snapshot, or because of one.
+    Snapshot(SnapshotFault),
     /// What an array does not do, so that no data are lost.
     Array(ArrayError),
     /// A mapped pool, which does not grow.
@@ -373,6 +378,8 @@ pub enum Unavailable {
     Gone(String),
     /// The device of a volume that is deleted does not answer.
     NotAnswered(String),
+    /// A pool whose core does not answer.
+    Silent(String),
     /// The device of a volume that is moved does not answer; its tenant.
     NotMoved(String, String),
     /// An encrypted device whose header cannot be used; which, where that has to be said.
@@ -469,6 +476,11 @@ impl fmt::Display for Invalid {
             Self::OtherKind(volume, pool, Kind::Mapped) => write!(
                 f,
                 "volume `{volume}` cannot be raw: pool `{pool}` is mapped; leave the kind out, or name a raw pool"
+            ),
+            Self::Chunk(volume, chunk) => write!(
+                f,
+                "volume `{volume}` cannot have chunks of {}: use 4KiB, or 16KiB, which compresses better",
+                units::size(*chunk)
             ),
             Self::Shrink(volume, now) => write!(
                 f,
@@ -611,6 +623,10 @@ impl fmt::Display for Unavailable {
             Self::NotAnswered(volume) => write!(
                 f,
                 "the device of volume `{volume}` has not answered its last I/O for {DRAIN}: nothing new is sent to it; delete the volume again when the device answers"
+            ),
+            Self::Silent(pool) => write!(
+                f,
+                "pool `{pool}` does not answer; see to its device, or start the target again"
             ),
             Self::NotMoved(volume, tenant) => write!(
                 f,

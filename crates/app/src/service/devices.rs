@@ -135,6 +135,7 @@ impl Work<'_> {
         if device.spec.partition().is_some() {
             return self.delete_partition(name, None);
         }
+        self.check_finished(id)?;
         let home = device.home;
         self.commit(|state, stack| {
             if let Some(user) = stack.user_text(id) {

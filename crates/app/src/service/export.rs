@@ -34,6 +34,8 @@ impl Work<'_> {
                     };
                     file.push(Section::Tenant, keys(&spec));
                 }
+                // Snapshots are in no file, nor is what they are shared as.
+                Some(Node::Volume(volume)) if volume.record.spec.is_snapshot() => {}
                 Some(Node::Volume(volume)) if volume.record.phase != Phase::Deleting => {
                     file.push(Section::Volume, keys(&volume_spec(&volume.record)));
                 }

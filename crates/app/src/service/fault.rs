@@ -220,15 +220,24 @@ impl From<PoolError> for Fault {
         match error {
             PoolError::Name(_)
             | PoolError::Size(_)
+            | PoolError::Plain(_)
             | PoolError::Shrink { .. }
             | PoolError::TooSmall { .. } => Self::Invalid(Invalid::Pool(error)),
-            PoolError::NotFound(_) => Self::NotFound(NotFound::InPool(error)),
-            PoolError::Exists(_) | PoolError::InUse(_) | PoolError::UuidTaken => {
-                Self::InUse(InUse::Pool(error))
+            PoolError::NotFound(_) | PoolError::NoSnapshot { .. } => {
+                Self::NotFound(NotFound::InPool(error))
             }
+            PoolError::Exists(_)
+            | PoolError::InUse(_)
+            | PoolError::UuidTaken
+            | PoolError::SnapshotExists { .. }
+            | PoolError::HasSnapshots { .. }
+            | PoolError::HasClones { .. } => Self::InUse(InUse::Pool(error)),
             PoolError::Full { .. }
             | PoolError::TooManyVolumes
             | PoolError::Fragmented
+            | PoolError::NoSnapshots
+            | PoolError::NotNewest { .. }
+            | PoolError::TooManySnapshots(_)
             | PoolError::HoldsPool
             | PoolError::Occupied(_) => Self::Refused(Refused::Pool(error)),
             PoolError::NotAPool

@@ -148,6 +148,9 @@ impl Work<'_> {
 
     /// Makes the pool call a volume as the store does.
     pub(super) fn rename_in_pool(&self, id: NodeId) -> Result<(), Fault> {
+        if self.record(id)?.spec.is_snapshot() {
+            return Ok(());
+        }
         let renamed = self.in_pool(id, |pool, record| async move {
             let new = record.spec.name;
             match pool.find(record.uuid.into_bytes()) {

@@ -22,8 +22,8 @@ use crate::control::{ArrayHow, ImportView, ImportedVolume, KindName, View};
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
 use crate::spec::{
-    CALIBRATION_UUID, ContentName, Hex, NamespaceUuid, PoolSpec, Section, Size, VolumeKind,
-    VolumeSpec, is_copy_uuid,
+    CALIBRATION_UUID, CompressionName, ContentName, Hex, NamespaceUuid, PoolSpec, Section, Size,
+    VolumeKind, VolumeSpec, is_copy_uuid,
 };
 use crate::state::Kind;
 use crate::units;
@@ -113,16 +113,20 @@ impl Work<'_> {
             let place = spec.pool.unwrap_or_default();
             return Err(NotFound::ToImport(name, place).into());
         }
+        // Pools that keep whose a volume was know it, for that tenant.
+        let known = spec.nsid.is_some();
         self.create_volumes(vec![spec], Checked::Forced)?;
         let view = self.view_one(KindName::Volume, &name)?;
         let View::Volume(volume) = &view else {
             return Ok(view);
         };
-        let note = format!(
-            "tenant `{}` reads all that is in it; its nsid is {}, which the pool does not know: if hosts had another, move it \
-             to another tenant and back with --nsid",
+        let mut note = format!(
+            "tenant `{}` reads all that is in it; its nsid is {}",
             volume.tenant, volume.nsid
         );
+        if !known {
+            note += ", which the pool does not know: if hosts had another, move it to another tenant and back with --nsid";
+        }
         Ok(view.with_note(note))
     }
 
@@ -467,6 +471,8 @@ fn imported(volume: &VolumeInfo, pool: &str, tenant: &str) -> VolumeSpec {
         pool: Some(pool.to_owned()),
         device: None,
         kind: None,
+        compression: CompressionName::found(volume.form.compression),
+        chunk: VolumeSpec::normal_chunk(Some(Size(volume.form.chunk.into()))),
         size: Some(Size(volume.bytes)),
         tenant: tenant.to_owned(),
         uuid: Some(NamespaceUuid(Uuid::from_bytes(volume.uuid))),

@@ -13,6 +13,7 @@
 //! whole, whichever of the store and the pools is lost. A kill in between is finished at the next
 //! start. A copy that no move knows is deleted when its pool is opened.
 
+mod look;
 mod run;
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::cause::DRAIN;
 use super::fault::{InUse, Refused, Unavailable};
 use super::work::Work;
 use super::{Checked, Fault, Service, Stack, Subject};
-use crate::control::{KindName, MigrationState, MigrationView, View};
+use crate::control::{KindName, View};
 use crate::graph::NodeId;
 use crate::spec::{VolumeKind, is_copy_uuid, new_copy_uuid};
 use crate::state::{Kind, MoveRecord, MoveStage, Phase, VolumeRecord};
@@ -115,6 +116,8 @@ impl Work<'_> {
             return Err(Refused::HalfMade(name).into());
         }
         self.check_not_migrating(id)?;
+        self.check_no_snapshot(id)?;
+        self.check_no_snapshots(id)?;
         let (pool, _) = self.pool_home(to)?;
         if from == to {
             return Err(Refused::AlreadyThere(name, from).into());
@@ -144,7 +147,7 @@ impl Work<'_> {
     fn make_copy(&self, id: NodeId, volume: &str) -> Result<(), Fault> {
         let (record, moving) = self.moving(id)?;
         let bytes = record.spec.size.map_or(0, |size| size.0);
-        let (wanted, volume) = (copy_name(&moving), volume.to_owned());
+        let (wanted, volume, form) = (copy_name(&moving), volume.to_owned(), record.spec.form());
         self.in_pool_of(&moving.pool, move |pool| async move {
             if pool.find(moving.uuid.into_bytes()).is_some() {
                 return Ok(());
@@ -152,7 +155,10 @@ impl Work<'_> {
             if pool.volume(&volume).is_some() {
                 return Err(PoolError::Exists(volume));
             }
-            let copy = NewVolume::new(wanted, moving.uuid.into_bytes(), bytes);
+            let mut copy = NewVolume::new(wanted, moving.uuid.into_bytes(), bytes);
+            if pool.info().kind == pool::Kind::Mapped {
+                copy.form = form;
+            }
             pool.create_volumes(vec![copy]).await.map(drop)
         })
     }
@@ -234,15 +240,16 @@ impl Work<'_> {
             }
         };
         self.look();
-        let to = running.to.clone();
-        let wants = |work: &Self| Ok(work.wants_of_migration(work.graph.name(id), &to));
+        let wants = |work: &Self| Ok(work.wants_of_migration(work.graph.name(id), &running.to));
         let _turn = self.take(wants).map_err(|_| self.migrates_later(id))?;
         let outcome = match copied.and_then(|()| self.begin_switch(id, &running)) {
             Ok(()) => self.switch_over(id, &running),
             Err(why) => {
-                let fault = self.not_migrated(id, why);
-                self.end_migration(id)?;
-                Err(fault)
+                // Who cancels a move that has just begun ends it.
+                if self.is_copying(id) {
+                    self.end_migration(id)?;
+                }
+                Err(self.not_migrated(id, &running.to, why))
             }
         };
         if let Err(fault) = &outcome
@@ -251,6 +258,7 @@ impl Work<'_> {
             let why = fault.to_string();
             self.service.migrations.fail(id, running.to.clone(), why);
         }
+        running.end();
         outcome
     }
 
@@ -267,14 +275,17 @@ impl Work<'_> {
     /// The volume is in the other pool from now on. Where this fails both sides still get every
     /// write, and it can be tried again.
     fn switch_over(&mut self, id: NodeId, running: &Running) -> Result<(), Fault> {
-        self.commit(|state, stack| {
+        let recorded = self.commit(|state, stack| {
             let record = stack.record(id)?;
             let moving = record.moving.as_ref();
             let pool = moving.and_then(|moving| stack.pool(&moving.pool).ok());
             let kind = VolumeKind::normal(pool.and_then(|(_, pool)| pool.spec.kind));
             let switched = state.switch_move(&record, kind)?;
             Ok(move |stack: &mut Stack| stack.set_record(id, switched))
-        })?;
+        });
+        // What could not be recorded may be on the medium all the same.
+        self.with_migration(running.home, id, |it| async move { it.target_may_count() });
+        recorded?;
         self.leave_former(id, running)
     }
 
@@ -355,6 +366,9 @@ impl Work<'_> {
         self.note_move(id, None)?;
         let running = self.service.migrations.get(id);
         self.service.migrations.forget(id);
+        if let Some(running) = &running {
+            running.finish(Err(CopyError::Cancelled));
+        }
         let (pool, core) = self.pool_home(record.place())?;
         let (handle, uuid) = (self.namespace(id).cloned(), record.uuid.into_bytes());
         self.cores.call(core, move |state| async move {
@@ -419,6 +433,8 @@ impl Work<'_> {
         if let Some(running) = self.service.migrations.get(id) {
             let core = self.pool_home(record.place())?.1;
             self.with_migration(core, id, |it| async move { it.cancel() });
+            // Also while it waits for I/O that was there before.
+            running.finish(Err(CopyError::Cancelled));
             // Whoever waits for it takes it away.
             running.wait_ended();
         }
@@ -498,12 +514,8 @@ impl Work<'_> {
         Ok(asked?)
     }
 
-    fn not_migrated(&self, id: NodeId, why: CopyError) -> Fault {
-        let name = self.graph.name(id).to_owned();
-        let to = self
-            .moving(id)
-            .map_or_else(|_| String::new(), |(_, it)| it.pool);
-        Unavailable::NotMigrated(name, to, why).into()
+    fn not_migrated(&self, id: NodeId, to: &str, why: CopyError) -> Fault {
+        Unavailable::NotMigrated(self.graph.name(id).to_owned(), to.to_owned(), why).into()
     }
 
     fn migrates_later(&self, id: NodeId) -> Fault {
@@ -512,119 +524,6 @@ impl Work<'_> {
             .moving(id)
             .map_or_else(|_| String::new(), |(_, it)| it.pool);
         Unavailable::MigratesLater(name, to).into()
-    }
-}
-
-impl Stack {
-    /// A volume that is on its way.
-    fn moving(&self, id: NodeId) -> Result<(VolumeRecord, MoveRecord), Fault> {
-        let record = self.record(id)?;
-        match record.moving.clone() {
-            Some(moving) => Ok((record, moving)),
-            None => Err(Refused::NotMigrating(record.spec.name).into()),
-        }
-    }
-
-    fn is_copying(&self, id: NodeId) -> bool {
-        let moving = self.moving(id);
-        moving.is_ok_and(|(_, moving)| moving.stage == MoveStage::Copying)
-    }
-
-    /// A volume that goes from one pool towards another one, over others as well.
-    fn migrates_between(&self, from: &str, to: &str) -> Option<String> {
-        let volumes = self.graph.all(Kind::Volume);
-        let ways = volumes.filter_map(|id| {
-            let (record, moving) = self.moving(id).ok()?;
-            let way = (record.place().to_owned(), moving.pool, record.spec.name);
-            (moving.stage == MoveStage::Copying).then_some(way)
-        });
-        let ways: Vec<_> = ways.collect();
-        let (mut reached, mut seen) = (vec![from.to_owned()], 0);
-        while let Some(place) = reached.get(seen).cloned() {
-            seen += 1;
-            for (_, next, volume) in ways.iter().filter(|(from, ..)| *from == place) {
-                if next == to {
-                    return Some(volume.clone());
-                }
-                if !reached.contains(next) {
-                    reached.push(next.clone());
-                }
-            }
-        }
-        None
-    }
-
-    /// Refuses to change a volume that is on its way.
-    pub(super) fn check_not_migrating(&self, id: NodeId) -> Result<(), Fault> {
-        match self.moving(id) {
-            Ok((record, moving)) => Err(InUse::Migrating(record.spec.name, moving.pool).into()),
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// Refuses to take away a pool in which the copy of a volume is.
-    pub(super) fn check_no_copies(&self, pool: &str) -> Result<(), Fault> {
-        let mut volumes = self.graph.all(Kind::Volume);
-        let found = volumes.find_map(|id| {
-            let (record, moving) = self.moving(id).ok()?;
-            (moving.pool == pool).then_some(record.spec.name)
-        });
-        match found {
-            Some(volume) => Err(InUse::MigrationOf(pool.to_owned(), volume).into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Copies that a pool is to keep.
-    pub(super) fn known_copies(&self) -> Vec<[u8; 16]> {
-        let volumes = self.graph.all(Kind::Volume);
-        let moving = volumes.filter_map(|id| Some(self.moving(id).ok()?.1));
-        moving.map(|moving| moving.uuid.into_bytes()).collect()
-    }
-}
-
-impl Work<'_> {
-    /// How far a volume is on its way.
-    pub(super) fn view_migration(
-        &self,
-        id: NodeId,
-        record: &VolumeRecord,
-    ) -> Option<MigrationView> {
-        let running = self.service.migrations.get(id);
-        let failed = self.service.migrations.failure(id);
-        let size = record.spec.size.map_or(0, |size| size.0);
-        let view = |to: String, state, copied_bytes, why| MigrationView {
-            to,
-            state,
-            copied_bytes,
-            size_bytes: size,
-            remaining_seconds: running.as_ref().and_then(|it| it.remaining()),
-            why,
-        };
-        match (&record.moving, &running) {
-            (Some(moving), Some(running)) if moving.stage == MoveStage::Copying => Some(view(
-                moving.pool.clone(),
-                MigrationState::Copying,
-                running.progress.copied(),
-                None,
-            )),
-            (Some(moving), _) if moving.stage == MoveStage::Leaving => Some(view(
-                record.place().to_owned(),
-                MigrationState::Leaving,
-                size,
-                failed.map(|(_, why)| why),
-            )),
-            (Some(moving), _) => Some(view(
-                moving.pool.clone(),
-                MigrationState::Waiting,
-                moving.copied_bytes,
-                None,
-            )),
-            (None, _) => {
-                let (to, why) = failed?;
-                Some(view(to, MigrationState::Failed, 0, Some(why)))
-            }
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! the middle is finished at the next start.
 
 mod apply;
+mod array_members;
 mod arrays;
 mod calibrate;
 mod cause;
@@ -30,6 +31,8 @@ mod policies;
 mod promises;
 mod reality;
 mod settings;
+mod snapshot_fault;
+mod snapshots;
 mod switches;
 mod turns;
 mod view;
@@ -275,6 +278,7 @@ impl Request {
                 | Self::List(_)
                 | Self::Show(..)
                 | Self::Why { .. }
+                | Self::AskSnapshots(_)
                 | Self::Export
                 | Self::Backup(_)
         )
@@ -332,6 +336,7 @@ impl Work<'_> {
                 self.service.store().backup(&file)?;
                 Ok(View::Done)
             }
+            Request::AskSnapshots(ask) => self.ask_snapshots(ask),
             Request::Export => Ok(View::File(self.export())),
             Request::Why { tenant } => self.why(&tenant),
             Request::Apply { file, how } => self.apply(&file, how).map(View::Applied),
@@ -392,6 +397,7 @@ impl Work<'_> {
                 progress,
             } => self.calibrate(&device, destroy, progress),
             Request::SetVolume { name, change } => self.set_volume(&name, change),
+            Request::ChangeSnapshot(change) => self.change_snapshot(change),
             Request::RenameVolume { name, new } => self.rename_volume(&name, &new),
             Request::MoveVolume {
                 name,

@@ -26,6 +26,7 @@ impl Work<'_> {
     ) -> Result<View, Fault> {
         let (id, volume) = self.volume(name)?;
         self.check_not_migrating(id)?;
+        self.check_no_clone(id)?;
         let (to_id, to) = self.tenant(tenant)?;
         let (to, record) = (to.spec.clone(), volume.record.clone());
         let (from, is_served) = (record.spec.tenant.clone(), volume.namespace.is_some());

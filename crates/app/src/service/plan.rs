@@ -16,8 +16,9 @@ use super::fault::{InUse, Invalid, NotFound, Refused};
 use super::names::TenantNames;
 use crate::control::{KeyChange, KindName, ObjectChange, Risk, Verb, VolumeChange};
 use crate::spec::{
-    Config, DeviceSpec, Document, FunctionSpec, Keys, PoolSpec, Section, Size, SpecError,
-    TargetSettings, TenantSpec, VolumeKind, VolumeSpec, differences, merge, name_of, names_below,
+    CompressionName, Config, DeviceSpec, Document, FunctionSpec, Keys, PoolSpec, Section, Size,
+    SpecError, TargetSettings, TenantSpec, VolumeKind, VolumeSpec, differences, merge, name_of,
+    names_below,
 };
 use crate::state::{Applied, Before, VolumeRecord};
 use crate::units;
@@ -325,10 +326,9 @@ impl Planner<'_> {
             eui64: now.eui64,
             nsid: now.nsid,
             content: now.content,
-            kind: match wanted.kind {
-                None => now.kind,
-                said => VolumeKind::normal(said),
-            },
+            kind: VolumeKind::normal(wanted.kind.or(now.kind)),
+            compression: CompressionName::normal(wanted.compression.or(now.compression)),
+            chunk: VolumeSpec::normal_chunk(wanted.chunk.or(now.chunk)),
             ..wanted
         };
         if wanted.size < now.size {

@@ -34,7 +34,13 @@ impl Work<'_> {
         let found = self.graph.find(kind.table(), name);
         let tenant = found.filter(|_| kind == KindName::Tenant);
         let observed = self.ask_observed(tenant).answers();
-        let view = found.and_then(|id| self.view(kind, id, &observed));
+        let view = found.and_then(|id| {
+            let mut view = self.view(kind, id, &observed)?;
+            if let View::Volume(volume) = &mut view {
+                volume.stored = self.stored_bytes(id);
+            }
+            Some(view)
+        });
         view.ok_or_else(|| self.missing(kind, name))
     }
 
@@ -191,7 +197,7 @@ impl Work<'_> {
             Some(Report::Pool(info)) => Some(info),
             _ => None,
         };
-        View::Pool(PoolView {
+        View::Pool(Box::new(PoolView {
             name: record.spec.name.clone(),
             devices: record.spec.devices.clone(),
             kind: record.spec.kind.unwrap_or(VolumeKind::Raw),
@@ -201,12 +207,24 @@ impl Work<'_> {
                 free_bytes: info.free,
                 used_bytes: info.bytes - info.free,
                 logical_bytes: info.logical,
+                snapshot_bytes: info.snapshots,
+                written_bytes: info.written,
+                stored_bytes: info.stored,
+                compression_ratio: ratio(info),
                 block_size: info.block_size,
                 space_hint: space_hint(info),
             }),
-            array: device.and_then(|device| self.view_array(device)),
+            array: device
+                .and_then(|device| self.view_array(device))
+                .map(|array| {
+                    let scrub = space.and_then(|info| info.scrub).map(Into::into);
+                    ArrayView {
+                        scrub: scrub.or(array.scrub),
+                        ..array
+                    }
+                }),
             health: self.health(Subject::Node(id)),
-        })
+        }))
     }
 
     /// What a device made of others is; nothing of any other, or while it is not open.
@@ -281,6 +299,7 @@ impl Work<'_> {
         if record.phase == Phase::Creating && usable {
             health.state = Condition::Creating;
         }
+        let form = spec.form();
         View::Volume(Box::new(VolumeView {
             size: info.as_ref().map(size_of).or(spec.size),
             nsid: record.nsid,
@@ -290,6 +309,7 @@ impl Work<'_> {
             subnqn: self.subnqn(&spec.tenant),
             read_only: spec.read_only == Some(true),
             block_size: info.map(|info| info.block_size),
+            stored: None,
             migration: self.view_migration(id, record),
             health,
             note: None,
@@ -297,6 +317,8 @@ impl Work<'_> {
             pool: spec.pool,
             device: spec.device,
             tenant: spec.tenant,
+            compression: spec.compression,
+            chunk_bytes: spec.kind.map(|_| u64::from(form.chunk)),
             content: spec.content,
         }))
     }
@@ -387,6 +409,11 @@ impl KindName {
 
 fn size_of(info: &Info) -> Size {
     Size(info.blocks * u64::from(info.block_size))
+}
+
+/// How many times more was written than it takes, in hundredths.
+fn ratio(info: &PoolInfo) -> Option<f64> {
+    (info.stored > 0).then(|| (info.written as f64 / info.stored as f64 * 100.0).round() / 100.0)
 }
 
 /// What is to be done before a mapped pool is full: its volumes may be larger than it together.

@@ -6,16 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use flashyard_block::SharedDevice;
-use flashyard_block::pool::{self, NewVolume, Owner, Pool, PoolError};
+use flashyard_block::pool::{self, NewVolume, Owner, Pool, PoolError, VolumeForm};
 use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
 
 use super::cleared::Cleared;
 use super::fault::{InUse, Invalid, Unavailable};
+use super::snapshot_fault::SnapshotFault;
 use super::work::Work;
 use super::{Checked, Fault, Stack, Subject, no_such};
 use crate::control::{KindName, View, VolumeChange};
 use crate::graph::{NodeId, Volume};
-use crate::spec::{Size, VolumeKind, VolumeSpec};
+use crate::spec::{CompressionName, Size, VolumeKind, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 
 impl Work<'_> {
@@ -55,6 +56,7 @@ impl Work<'_> {
             spec.check()?;
             let device = self.check_new(spec)?;
             self.take_kind(spec)?;
+            self.take_form(spec)?;
             self.check_size(spec, device)?;
             if spec.pool.is_none() {
                 self.check_content(spec, device)?;
@@ -111,6 +113,9 @@ impl Work<'_> {
     pub(super) fn set_volume(&mut self, name: &str, change: VolumeChange) -> Result<View, Fault> {
         match change {
             VolumeChange::Size(size) => self.grow_volume(name, size),
+            VolumeChange::ReadOnly(false) if self.volume(name)?.1.record.spec.is_snapshot() => {
+                Err(SnapshotFault::IsSnapshot(name.to_owned()).into())
+            }
             VolumeChange::ReadOnly(on) => self.set_read_only(name, on),
         }
     }
@@ -137,6 +142,7 @@ impl Work<'_> {
     fn grow_volume(&mut self, name: &str, size: Size) -> Result<View, Fault> {
         let (id, volume) = self.volume(name)?;
         self.check_not_migrating(id)?;
+        self.check_no_snapshot(id)?;
         let (Some(pool), Some(now)) = (volume.record.spec.pool.clone(), volume.record.spec.size)
         else {
             let place = volume.record.place().to_owned();
@@ -250,6 +256,9 @@ impl Work<'_> {
 
     /// Has the pool of a volume keep whose it is.
     pub(super) fn keep_owner(&self, id: NodeId) -> Result<(), Fault> {
+        if self.record(id)?.spec.is_snapshot() {
+            return Ok(());
+        }
         let kept = self.in_pool(id, |pool, record| async move {
             match pool.find(record.uuid.into_bytes()) {
                 Some((volume, _)) => pool.set_owner(&volume, record.owner()).await,
@@ -262,6 +271,9 @@ impl Work<'_> {
     /// Ends a rename or growth that a crash has cut off: its pool calls the volume as the store
     /// does, and has it as large as was asked for, or it is as large as its pool has it.
     fn finish_changing(&mut self, id: NodeId) -> Result<(), Fault> {
+        if self.record(id)?.spec.is_snapshot() {
+            return Ok(());
+        }
         let found = self.in_pool(id, |pool, record| async move {
             let found = pool.find(record.uuid.into_bytes());
             Ok(found.map(|(name, device)| (name, device.info())))
@@ -291,6 +303,7 @@ impl Work<'_> {
     pub(super) fn delete_volume(&mut self, name: &str) -> Result<View, Fault> {
         let (id, volume) = self.volume(name)?;
         self.check_not_migrating(id)?;
+        self.check_no_snapshots(id)?;
         let phase = volume.record.phase;
         match &volume.record.spec.pool {
             Some(pool) if !self.is_spent_place(id) => self.pool_home(pool).map(drop)?,
@@ -319,7 +332,7 @@ impl Work<'_> {
         let device = self.graph.device(device);
         let block_size = device.map(|device| match self.kind_of(spec) {
             pool::Kind::Raw => device.spec.block_size,
-            pool::Kind::Mapped => 4096,
+            pool::Kind::Mapped => spec.form().chunk,
         });
         Ok(block_size.map_or(Ok(()), |block_size| spec.check_new(block_size))?)
     }
@@ -341,6 +354,25 @@ impl Work<'_> {
         }
         spec.kind = VolumeKind::found(kind);
         Ok(())
+    }
+
+    /// Refuses a form that a volume cannot have; the spec has what holds where nothing was said.
+    fn take_form(&self, spec: &mut VolumeSpec) -> Result<(), Fault> {
+        let [short, long] = VolumeForm::CHUNKS.map(u64::from);
+        spec.compression = CompressionName::normal(spec.compression);
+        let chunk = match spec.chunk {
+            None if spec.compression.is_some() && spec.content.is_none() => long,
+            None => short,
+            Some(Size(chunk)) if [short, long].contains(&chunk) => chunk,
+            Some(Size(chunk)) => return Err(Invalid::Chunk(spec.name.clone(), chunk).into()),
+        };
+        spec.chunk = VolumeSpec::normal_chunk(Some(Size(chunk)));
+        match self.kind_of(spec) {
+            pool::Kind::Raw if !spec.form().is_plain() => {
+                Err(PoolError::Plain(spec.name.clone()).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Brings volumes into their pools if they are not there yet, marks them ready, and serves
@@ -375,7 +407,7 @@ impl Work<'_> {
             if record.spec.is_imported() {
                 continue;
             }
-            let owner = record.owner();
+            let (owner, form) = (record.owner(), record.spec.form());
             let VolumeSpec {
                 name, pool, size, ..
             } = record.spec;
@@ -386,6 +418,7 @@ impl Work<'_> {
                     name,
                     uuid,
                     bytes,
+                    form,
                     owner,
                 };
                 pools.entry(pool).or_default().push(volume);
@@ -422,7 +455,8 @@ impl Work<'_> {
             self.forget_share(device, tenant);
         }
         // What was not acknowledged as imported stays in the pool as it was.
-        let stays = phase == Phase::Creating && record.spec.is_imported();
+        let stays =
+            phase == Phase::Creating && record.spec.is_imported() || record.spec.is_snapshot();
         if !stays
             && let Err(fault) = self.delete_in_pool(id)
             && !self.is_spent_place(id)

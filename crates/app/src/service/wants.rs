@@ -2,7 +2,7 @@
 
 use super::Stack;
 use super::turns::{Mode, Object, Wants};
-use crate::control::{ArrayChange, KindName, Request};
+use crate::control::{ArrayChange, KindName, Request, SnapshotChange};
 use crate::spec::{DeviceSpec, FunctionSpec, PoolSpec, VolumeSpec};
 use crate::state::Kind;
 
@@ -88,7 +88,9 @@ impl Stack {
                 Ok((_, record)) => wants_of_pool(&record.spec),
                 Err(_) => Wants::change(Object::Pool(name.clone())),
             },
+            Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
             Request::Status
+            | Request::AskSnapshots(_)
             | Request::ShowTarget
             | Request::List(_)
             | Request::Show(..)
@@ -130,6 +132,23 @@ impl Stack {
         names.into_iter().fold(wants, |wants, name| {
             wants.and(Object::Device(name.clone()), Mode::Changed)
         })
+    }
+
+    /// The volumes of snapshots, and one that is made of them.
+    fn wants_of_snapshots(&self, change: &SnapshotChange) -> Wants {
+        let volumes = change.snapshots().iter().map(|one| &one.volume);
+        let wants = volumes.fold(Wants::default(), |wants, volume| {
+            wants.and_all(self.wants_of_present(volume))
+        });
+        let (SnapshotChange::Clone(new) | SnapshotChange::Share(new)) = change else {
+            return wants;
+        };
+        let tenants = new
+            .tenant
+            .iter()
+            .map(|name| Object::TenantName(name.clone()));
+        let wants = wants.and(Object::Volume(new.name.clone()), Mode::Changed);
+        tenants.fold(wants, |wants, tenant| wants.and(tenant, Mode::Kept))
     }
 
     /// A volume that there is, or may be.

@@ -1,5 +1,8 @@
 //! A device made of several others: striped, mirrored, or both.
 
+use std::fmt;
+use std::str::FromStr;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -11,19 +14,65 @@ const COPIES: u32 = 2;
 
 /// How an array bears the loss of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", try_from = "String")]
 pub enum Redundancy {
     /// Not at all: data are striped over all members (RAID 0).
     #[default]
-    #[serde(alias = "raid0")]
-    #[value(alias = "raid0")]
     None,
     /// By copies; data are striped over several mirrors if there are more members than copies (RAID
     /// 1, RAID 10).
-    #[serde(alias = "raid1", alias = "raid10")]
-    #[value(alias = "raid1", alias = "raid10")]
     Mirror,
 }
+
+/// Why a word is no redundancy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoRedundancy {
+    /// One by parity, as which it was given: there is none yet.
+    Parity(String),
+    /// None at all.
+    Unknown(String),
+}
+
+impl FromStr for Redundancy {
+    type Err = NoRedundancy;
+
+    /// Also by the names that users know from elsewhere.
+    fn from_str(text: &str) -> Result<Self, NoRedundancy> {
+        match text.to_ascii_lowercase().as_str() {
+            "none" | "raid0" => Ok(Self::None),
+            "mirror" | "raid1" | "raid10" => Ok(Self::Mirror),
+            "parity" | "double-parity" | "raid4" | "raid5" | "raid6" | "raid50" | "raid60" => {
+                Err(NoRedundancy::Parity(text.to_owned()))
+            }
+            _ => Err(NoRedundancy::Unknown(text.to_owned())),
+        }
+    }
+}
+
+impl TryFrom<String> for Redundancy {
+    type Error = NoRedundancy;
+
+    fn try_from(text: String) -> Result<Self, NoRedundancy> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for NoRedundancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parity(text) => write!(
+                f,
+                "`{text}` needs parity, which is not there yet: use `mirror`, which bears the loss of a device and keeps two copies"
+            ),
+            Self::Unknown(text) => write!(
+                f,
+                "`{text}` is no redundancy: use `none` (raid0) or `mirror` (raid1, raid10)"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NoRedundancy {}
 
 /// A device made of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,5 +143,29 @@ impl ArraySpec {
             true => Err(DeviceError::Twice(name.to_owned())),
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redundancy_has_the_names_that_users_know() {
+        for (texts, means) in [
+            (["none", "raid0", "RAID0"], Redundancy::None),
+            (["mirror", "raid1", "raid10"], Redundancy::Mirror),
+        ] {
+            for text in texts {
+                assert_eq!(text.parse(), Ok(means), "{text}");
+            }
+        }
+        for text in ["parity", "double-parity", "raid5", "RAID6"] {
+            let why = text.parse::<Redundancy>().unwrap_err();
+            assert_eq!(why, NoRedundancy::Parity(text.into()));
+            assert!(why.to_string().contains("use `mirror`"), "{why}");
+        }
+        let why = "raid".parse::<Redundancy>().unwrap_err().to_string();
+        assert!(why.contains("`none` (raid0) or `mirror`"), "{why}");
     }
 }

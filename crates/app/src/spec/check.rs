@@ -181,7 +181,16 @@ impl VolumeSpec {
     /// Whether it was in its pool before this target knew it, and keeps what it holds. Files do not
     /// say that: `apply --import` does.
     pub fn is_imported(&self) -> bool {
-        self.pool.is_some() && self.content == Some(ContentName::Keep)
+        let there = matches!(
+            self.content,
+            Some(ContentName::Keep | ContentName::Snapshot)
+        );
+        self.pool.is_some() && there
+    }
+
+    /// Whether it is a snapshot, which stays in its pool when the volume goes.
+    pub fn is_snapshot(&self) -> bool {
+        self.content == Some(ContentName::Snapshot)
     }
 
     /// Checks the size of a new volume, or of one that grows, in blocks of so many bytes.

@@ -201,7 +201,7 @@ fn written(table: &Keys) -> Value {
         (1 << 10, "KiB"),
     ];
     let mut table = table.clone();
-    for key in ["size", "max_transfer", "in_capsule"] {
+    for key in ["size", "chunk", "max_transfer", "in_capsule"] {
         let bytes = table.get(key).and_then(Value::as_u64).filter(|it| *it > 0);
         let unit = bytes.and_then(|bytes| {
             let mut units = UNITS.iter();

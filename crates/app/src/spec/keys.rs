@@ -6,7 +6,7 @@ use super::array::Redundancy;
 use super::drive::StoreName;
 use super::error::{DILATION_MOST, WEIGHT_MOST};
 use super::fault::{FaultName, FaultOnName};
-use super::kind::{DeviceKind, PolicyName, VolumeKind};
+use super::kind::{CompressionName, DeviceKind, PolicyName, VolumeKind};
 use super::target::{CORES_MOST, IO_QUEUES, QUEUE_DEPTH};
 use super::{ClassName, ContentName};
 use crate::units::{BANDWIDTH, Grammar, IOS, RATE, SIZE, SPAN};
@@ -31,6 +31,8 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "size" | "max_transfer" | "in_capsule" | "faults.from" | "faults.to") => value(&SIZE),
         (_, "block_size") => "512 or 4096".into(),
         ("pool" | "volume", "kind") => names::<VolumeKind>(),
+        ("volume", "compression") => names::<CompressionName>(),
+        ("volume", "chunk") => "4KiB or 16KiB".into(),
         (_, "kind") => names::<DeviceKind>(),
         ("device", "device") => text("ssd0"),
         (_, "key") => "`file:PATH`, `command:PROGRAM ...` or `credential:NAME`, after `passphrase-` for what a person chose".into(),

@@ -1,6 +1,7 @@
 //! The kinds of device and of policy, as they are written, and what measuring a device gives.
 
 use flashyard_block::pool::Kind;
+use flashyard_codec::compress::Codec;
 use serde::{Deserialize, Serialize};
 
 /// How long reads of 4 KiB take when so many come per second.
@@ -100,6 +101,42 @@ impl VolumeKind {
             Kind::Raw => None,
             Kind::Mapped => Some(Self::Mapped),
         }
+    }
+}
+
+/// How the chunks of a volume are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CompressionName {
+    /// Not at all.
+    None,
+    /// LZ4: fast.
+    Lz4,
+    /// Zstandard: half as fast, and a third smaller.
+    Zstd,
+}
+
+impl CompressionName {
+    /// As it is kept: not at all is what holds where nothing is said.
+    pub fn normal(name: Option<Self>) -> Option<Self> {
+        name.filter(|name| *name != Self::None)
+    }
+
+    /// As pools know it.
+    pub fn codec(self) -> Option<Codec> {
+        match self {
+            Self::None => None,
+            Self::Lz4 => Some(Codec::Lz4),
+            Self::Zstd => Some(Codec::Zstd),
+        }
+    }
+
+    /// As it is kept of a volume that is there.
+    pub fn found(codec: Option<Codec>) -> Option<Self> {
+        codec.map(|codec| match codec {
+            Codec::Lz4 => Self::Lz4,
+            Codec::Zstd => Self::Zstd,
+        })
     }
 }
 

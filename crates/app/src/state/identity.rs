@@ -129,9 +129,13 @@ impl State {
         let Some(moving) = &record.moving else {
             return Ok(record.clone());
         };
+        // A raw pool keeps data as they are.
+        let of_mapped = kind.is_some();
         let spec = VolumeSpec {
             pool: Some(moving.pool.clone()),
             kind,
+            compression: record.spec.compression.filter(|_| of_mapped),
+            chunk: record.spec.chunk.filter(|_| of_mapped),
             ..record.spec.clone()
         };
         let left = MoveRecord {

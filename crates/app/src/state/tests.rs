@@ -57,6 +57,8 @@ impl State {
 fn volume(name: &str, tenant: &str) -> VolumeSpec {
     VolumeSpec {
         kind: None,
+        compression: None,
+        chunk: None,
         name: name.into(),
         pool: Some("fast".into()),
         device: None,

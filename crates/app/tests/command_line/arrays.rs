@@ -146,13 +146,59 @@ fn a_mapped_pool_takes_no_members_that_it_could_not_use() {
     let target = Target::start(&scratch, &[]);
     devices(&target, &scratch, 4);
     let create = ["pool", "create", "p", "--kind", "mapped", "--redundancy"];
-    target.json(&[&create[..], &["mirror", "--devices", "d0,d1"]].concat());
+    for parity in ["raid5", "raid6", "parity"] {
+        let three = [&create[..], &[parity, "--devices", "d0,d1,d2"]].concat();
+        let refused = target.run(&three);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(why.contains("use `mirror`"), "{why}");
+    }
+    let made = target.json(&[&create[..], &["raid1", "--devices", "d0,d1"]].concat());
+    assert_eq!(made["kind"], "mapped");
     volume(&target);
     verify(&target, "1");
     let why = "pool `p` is mapped and does not grow";
     target.refused(&["pool", "add", "p", "--devices", "d2,d3"], why);
     assert_eq!(members(&target).len(), 2);
     target.json(&["pool", "add", "p", "--spare", "d2"]);
+    assert_eq!(target.terminate(), 0);
+}
+
+/// One of two copies lies: a mapped pool knows which, and its scrub puts right what it keeps wrong.
+#[test]
+fn a_mapped_pool_on_a_mirror_never_reads_what_one_member_has_changed() {
+    let scratch = Scratch::new("arrays-mapped-lies");
+    let target = Target::start(&scratch, &[]);
+    for name in ["m0", "m1"] {
+        target.json(&[
+            "device", "create", name, "--kind", "memory", "--size", "64MiB",
+        ]);
+    }
+    let layer = ["device", "create", "bad", "--kind", "fault", "--device"];
+    target.json(&[&layer[..], &["m1"]].concat());
+    let create = ["pool", "create", "p", "--kind", "mapped", "--devices"];
+    let how = ["m0,bad", "--redundancy", "mirror"];
+    target.json(&[&create[..], &how].concat());
+    volume(&target);
+    let set = ["device", "set", "bad", "--fault"];
+    // Behind the superblocks of the pool.
+    let lies = "poison,rate=5%,on=write,from=8MiB";
+    target.json(&[&set[..], &[lies]].concat());
+    verify(&target, "1");
+    target.json(&["device", "set", "bad", "--no-faults"]);
+    target.json(&["pool", "scrub", "p"]);
+    let scrub = || target.json(&["pool", "show", "p"])["scrub"].clone();
+    while scrub()["scrub_state"] == "running" {}
+    let found = scrub();
+    assert!(found["repaired"].as_u64() > Some(0), "{found}");
+    assert_eq!(found["unresolved"], 0, "{found}");
+    let pool = target.json(&["pool", "show", "p"]);
+    assert_eq!(pool["members"][0]["wrong_reads"], 0, "{pool}");
+    assert!(
+        pool["members"][1]["wrong_reads"].as_u64() > Some(0),
+        "{pool}"
+    );
+    verify(&target, "1");
     assert_eq!(target.terminate(), 0);
 }
 

@@ -240,7 +240,10 @@ fn a_file_makes_an_encrypted_device_and_changes_nothing_of_it() {
         .expect("it is there")
         .replace("file:k", "file:other");
     let other = scratch.file("g.toml", &other);
-    target.refused(&["apply", path(&other)], "its key is");
+    target.refused(
+        &["apply", path(&other)],
+        "flashyard device rekey safe0 --key",
+    );
 }
 
 /// The target is killed at any moment of a change of the key: one of both opens the device, and it

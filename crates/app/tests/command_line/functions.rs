@@ -438,8 +438,8 @@ fn a_file_makes_functions_changes_them_and_deletes_them() {
 
     // What `export` says makes the same, and changes nothing here.
     let exported = scratch.join("exported.toml");
-    let written = target.run(&["export", "--output", path(&exported)]);
-    assert!(written.status.success());
+    let written = target.json(&["export", "--output", path(&exported)]);
+    assert_eq!(written["path"], path(&exported));
     let text = fs::read_to_string(&exported).expect("it was written");
     assert_eq!(
         target.json(&["apply", path(&exported), "--plan"])["changes"],

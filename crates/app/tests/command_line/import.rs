@@ -96,7 +96,9 @@ fn a_pool_is_imported_after_its_state_was_lost() {
         note.contains("tenant `db` reads all that is in it"),
         "{note}"
     );
-    target.json(&import("a", &[]));
+    let note = target.json(&import("a", &[]))["note"].clone();
+    let note = note.as_str().expect("a note");
+    assert!(note.contains("which the pool does not know"), "{note}");
     target.refused(
         &import("a", &[]),
         "is imported already: it is volume `a` of tenant `db`",

@@ -25,6 +25,7 @@ mod reality;
 mod refusals;
 mod rig;
 mod settings;
+mod snapshots;
 mod stopping;
 mod turns;
 mod units;

@@ -149,6 +149,8 @@ fn a_lost_state_is_not_lost_names_tenants_and_identities() {
     let given = ["volume", "import", "b", "--pool", "p", "--tenant", "web"];
     let given = target.json(&given);
     assert_eq!((&given["uuid"], &given["nsid"]), (&b["uuid"], &8.into()));
+    let note = given["note"].as_str().expect("a note");
+    assert!(note.ends_with("its nsid is 8"), "the pool knows it: {note}");
     assert_eq!(target.json(&["pool", "show", "p"])["kind"], "mapped");
     assert_eq!(target.terminate(), 0);
 }
@@ -180,4 +182,103 @@ fn a_kill_at_any_moment_of_a_write_leaves_old_or_new_blocks() {
     }
     assert_eq!(target.terminate(), 0);
     assert_eq!(check(&scratch)["verdict"], "sound");
+}
+
+#[test]
+fn a_compressed_volume_takes_less_keeps_its_data_and_is_found_as_it_was() {
+    let scratch = Scratch::new("mapped-compressed");
+    let target = with_pool(&scratch, "128MiB");
+    let args = |name, more: &[&'static str]| {
+        let place = ["volume", "create", name, "--pool", "p", "--size", "8MiB"];
+        [&place[..], &["--tenant", "db"], more].concat()
+    };
+    let a = target.json(&args("a", &["--compression", "lz4"]));
+    assert_eq!(
+        (&a["compression"], &a["chunk_bytes"]),
+        (&"lz4".into(), &16384.into()),
+        "{a}"
+    );
+    let b = target.json(&args("b", &["--compression", "zstd", "--chunk", "4KiB"]));
+    assert_eq!(b["chunk_bytes"], 4096, "{b}");
+    let c = target.json(&args("c", &["--chunk", "16KiB", "--compression", "none"]));
+    assert_eq!(
+        (&c["compression"], &c["chunk_bytes"]),
+        (&Value::Null, &16384.into()),
+        "{c}"
+    );
+    for volume in [&a, &b, &c] {
+        let nsid = volume["nsid"].to_string();
+        let report = target_perf(&target, &["--nsid", &nsid, "--rw", "randrw", "--verify"]);
+        assert_eq!(report["errors"], 0, "{report}");
+        fill(&target, volume, 7);
+    }
+    target.kill();
+
+    let target = Target::start(&scratch, &[]);
+    for name in ["a", "b", "c"] {
+        let volume = target.json(&["volume", "show", name]);
+        assert_eq!(bytes(&target, &volume), [7].into(), "{volume}");
+    }
+    let pool = target.json(&["pool", "show", "p"]);
+    let ratio = pool["compression_ratio"].as_f64();
+    assert!(ratio.is_some_and(|ratio| ratio > 1.5), "{pool}");
+    target.kill();
+    std::fs::remove_dir_all(scratch.join("state")).expect("it was there");
+
+    let target = Target::start(&scratch, &[]);
+    let image = scratch.join("d.img");
+    target.json(&[
+        "device",
+        "create",
+        "d",
+        "--kind",
+        "file",
+        "--path",
+        path(&image),
+    ]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target.json(&["pool", "import", "p", "--device", "d"]);
+    let again = target.json(&["volume", "show", "a"]);
+    for key in ["compression", "chunk_bytes", "uuid", "size"] {
+        assert_eq!(again[key], a[key], "{again}");
+    }
+    let exported = target.run(&["export"]);
+    let exported = String::from_utf8_lossy(&exported.stdout).into_owned();
+    assert!(exported.contains("compression = \"lz4\""), "{exported}");
+    assert!(exported.contains("chunk = \"16KiB\""), "{exported}");
+    assert_eq!(target.terminate(), 0);
+    assert_eq!(check(&scratch)["verdict"], "sound");
+}
+
+#[test]
+fn what_a_volume_cannot_be_compressed_as_is_refused() {
+    let scratch = Scratch::new("mapped-form-refused");
+    let target = with_pool(&scratch, "64MiB");
+    target.json(&[
+        "device", "create", "m", "--kind", "memory", "--size", "64MiB",
+    ]);
+    target.json(&["pool", "create", "raw", "--device", "m"]);
+    let volume = |pool, size, more: &[&'static str]| {
+        let place = ["volume", "create", "v", "--pool", pool, "--size", size];
+        [&place[..], &["--tenant", "db"], more].concat()
+    };
+    target.refused(
+        &volume("raw", "1MiB", &["--compression", "lz4"]),
+        "use a pool of kind mapped",
+    );
+    target.refused(
+        &volume("p", "1MiB", &["--chunk", "8KiB"]),
+        "use 4KiB, or 16KiB",
+    );
+    target.refused(
+        &volume("p", "1028KiB", &["--compression", "zstd"]),
+        "a multiple of 16384 bytes",
+    );
+    expect_failure(
+        &target.run(&volume("p", "1MiB", &["--compression", "best"])),
+        2,
+        "possible values: none, lz4, zstd",
+    );
+    target.json(&volume("raw", "1MiB", &["--compression", "none"]));
+    assert_eq!(target.terminate(), 0);
 }

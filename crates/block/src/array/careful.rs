@@ -72,11 +72,29 @@ impl Set {
         }
     }
 
+    /// The same when its copies are equal, but for what a medium has done: also if a write has
+    /// failed at some of them. A set of one copy has no regions to be held.
+    pub(super) async fn hold_equal(
+        self: &Rc<Self>,
+        range: Range<usize>,
+    ) -> Result<Option<Held>, IoError> {
+        if self.regions.borrow().count() == 0 {
+            return Ok(None);
+        }
+        loop {
+            self.make_equal(range.clone()).await?;
+            let held = self.hold(range.clone()).await;
+            if !self.regions.borrow().any_unequal(range.clone()) {
+                return Ok(Some(held));
+            }
+        }
+    }
+
     /// See the module.
     pub(super) async fn read_carefully(self: Rc<Self>, tag: Tag, at: At) -> Result<Done, IoError> {
         let rt = self.rt.clone();
         let read = async move {
-            let _held = self.hold(self.regions_of(at)).await;
+            let _held = self.hold_equal(self.regions_of(at)).await?;
             self.agree(tag, at).await.map(|buf| Data::Buf(buf).into())
         };
         to_the_end(&rt, read).await.unwrap_or(Err(IoError::Aborted))
@@ -112,7 +130,8 @@ impl Set {
     async fn read_copies(self: &Rc<Self>, tag: Tag, at: At) -> Copies {
         let (mut read, mut failed) = (Vec::new(), Vec::new());
         for member in self.members_that(Member::is_active) {
-            match self.read_copy(&member, tag, at).await {
+            let copy = self.read_copy(&member, tag, at).await;
+            match copy.and_then(into_buf) {
                 Ok(buf) => read.push((member, buf)),
                 Err(error) => failed.push((member, error)),
             }
@@ -126,14 +145,21 @@ impl Set {
         member: &Rc<Member>,
         tag: Tag,
         at: At,
-    ) -> Result<Buf, IoError> {
+    ) -> Result<Data, IoError> {
         let into = Buf::take(at.bytes as usize).ok_or(IoError::Busy)?;
+        self.read_into(member, tag, at, into).await
+    }
+
+    pub(super) async fn read_into(
+        self: &Rc<Self>,
+        member: &Rc<Member>,
+        tag: Tag,
+        at: At,
+        into: Buf,
+    ) -> Result<Data, IoError> {
         let lba = self.lba(member, at.at);
         let start = |device: &dyn crate::Device| device.submit(tag, Io::Read { lba, into });
-        match member.run(&self.rt, start).await?.data {
-            Data::Buf(buf) => Ok(buf),
-            Data::Zeroes(len) => Buf::take_zeroed(len).ok_or(IoError::Busy),
-        }
+        Ok(self.run(member, start).await?.data)
     }
 
     /// Writes anew what is wrong; gives what is right.
@@ -189,10 +215,7 @@ impl Set {
         let lba = self.lba(member, at.at);
         let fua = false;
         let write = Io::Write { lba, data, fua };
-        match member
-            .run(&self.rt, |device| device.submit(tag, write))
-            .await
-        {
+        match self.run(member, |device| device.submit(tag, write)).await {
             Ok(_) => member.count(|counts| counts.healed += 1),
             Err(error) => self.give_up(member, error),
         }
@@ -216,22 +239,51 @@ impl Set {
 }
 
 impl Set {
-    /// Writes data to the copies of a range that hold something else.
+    /// Writes data to the copies of a range that hold something else, if one holds it: else it was
+    /// overwritten since. Gives how many were put right.
     pub(super) async fn heal_with(
         self: Rc<Self>,
         tag: Tag,
         at: At,
         data: Buf,
-    ) -> Result<(), IoError> {
-        let _held = self.hold(self.regions_of(at)).await;
-        let data = Bytes::from(data);
+    ) -> Result<usize, IoError> {
+        let held = self.hold_equal(self.regions_of(at)).await?;
+        if held.is_none() {
+            return Ok(0);
+        }
+        let (mut is_there, mut ill) = (false, Vec::new());
         for member in self.members_that(Member::is_active) {
-            let read = self.read_copy(&member, tag, at).await;
-            if !matches!(&read, Ok(read) if **read == *data) {
-                self.write_anew(&member, tag, at, data.clone()).await;
+            match self.read_copy(&member, tag, at).await.and_then(into_buf) {
+                Ok(read) if *read == *data => is_there = true,
+                Ok(_) => ill.push((member, true)),
+                Err(IoError::Read | IoError::Integrity) => ill.push((member, false)),
+                Err(error) if is_momentary(error) => {}
+                Err(error) => self.give_up(&member, error),
             }
         }
-        self.recorded().await
+        if !is_there || ill.is_empty() {
+            return Ok(0);
+        }
+        let healed = ill.len();
+        let data = Bytes::from(data);
+        for (member, lies) in ill {
+            member.count(|counts| counts.wrong_reads += u64::from(lies));
+            self.write_anew(&member, tag, at, data.clone()).await;
+        }
+        // One that is being rebuilt may have it from a copy that was wrong.
+        for member in self.members_that(|it| it.is_written() && !it.is_active()) {
+            self.write_anew(&member, tag, at, data.clone()).await;
+        }
+        self.recorded().await?;
+        Ok(healed)
+    }
+}
+
+/// What was read, in a buffer.
+fn into_buf(data: Data) -> Result<Buf, IoError> {
+    match data {
+        Data::Buf(buf) => Ok(buf),
+        Data::Zeroes(len) => Buf::take_zeroed(len).ok_or(IoError::Busy),
     }
 }
 

@@ -11,7 +11,6 @@ use super::regions::Regions;
 use super::set::Set;
 use super::shared::Shared;
 use super::types::NewMember;
-use crate::SharedDevice;
 use crate::gate::Span as Range;
 
 impl Shared {
@@ -62,14 +61,18 @@ impl Shared {
             sets.push(set);
         }
         let members: Vec<Rc<Member>> = sets.iter().flat_map(|set| set.all().clone()).collect();
+        let ids: Vec<Uuid> = members.iter().map(|it| it.id).collect();
         self.members.borrow_mut().extend(members);
-        self.commit(|record| {
+        let added = self.commit(|record| {
             record.geometry.spans.push(span);
             for set in &sets {
                 list(record, set);
             }
-        })
-        .await;
+        });
+        if let Err(error) = added.await {
+            self.members.borrow_mut().retain(|it| !ids.contains(&it.id));
+            return Err(error);
+        }
         // From here on there is I/O to them.
         self.sets.borrow_mut().extend(sets);
         self.blank.set(false);
@@ -97,14 +100,19 @@ impl Shared {
             .map(|new| self.new_member(new, MemberState::Spare));
         let new: Vec<Rc<Member>> = new.collect();
         self.members.borrow_mut().extend(new.iter().cloned());
-        self.commit(|record| {
+        let added = self.commit(|record| {
             for member in &new {
                 let since = record.generation;
                 record.members.push(entry(member, Part::Spare, since));
             }
-        })
-        .await;
+        });
+        let added = added.await;
         self.changing.release(1);
+        if let Err(error) = added {
+            let is_new = |it: &Rc<Member>| new.iter().any(|new| new.id == it.id);
+            self.members.borrow_mut().retain(|it| !is_new(it));
+            return Err(error);
+        }
         self.take_spares().await;
         Ok(())
     }
@@ -154,6 +162,7 @@ impl Shared {
                 return Err(ArrayError::Needed(name.to_owned()));
             }
         }
+        self.check_finished(name)?;
         self.changing.acquire(1).await;
         self.drop_members(&[member.id]).await;
         self.changing.release(1);
@@ -170,7 +179,7 @@ impl Shared {
         failed.leaving.set(true);
         self.add_copy(set, new, Some(failed.id)).await;
         set.members.borrow_mut().retain(|it| it.id != failed.id);
-        self.members.borrow_mut().retain(|it| it.id != failed.id);
+        self.unlist(|it| it.id == failed.id);
     }
 
     /// Adds a copy to a set, which gets all that the others have; `instead` of a member.
@@ -199,6 +208,7 @@ impl Shared {
             regions.change_all();
             regions.begin_rebuild();
             set.joining.set(true);
+            set.joined.set(set.joined.get() + 1);
         }
         // Before the record says that it is being rebuilt: the map says what it lacks.
         while set.persist().await.is_err() && !self.closed.get() {
@@ -206,7 +216,7 @@ impl Shared {
         }
         self.changing.acquire(1).await;
         let number = set.number as u32;
-        self.commit(|record| {
+        self.commit_in_time(|record| {
             record.members.retain(|it| Some(it.id) != instead);
             let since = record.generation;
             let copy = entry(new, Part::Copy(number), since);
@@ -226,7 +236,7 @@ impl Shared {
         if ids.is_empty() {
             return;
         }
-        self.commit(|record| record.members.retain(|it| !ids.contains(&it.id)))
+        self.commit_in_time(|record| record.members.retain(|it| !ids.contains(&it.id)))
             .await;
         for set in self.all_sets() {
             let dropped = set.members_that(|it| ids.contains(&it.id));
@@ -237,14 +247,29 @@ impl Shared {
         let dropped = self.members.borrow().clone().into_iter();
         let dropped = dropped.filter(|it| ids.contains(&it.id));
         let works = |it: &Rc<Member>| it.state.get() != MemberState::Failed;
-        let dropped: Vec<SharedDevice> = dropped
-            .filter(works)
-            .filter_map(|it| it.device.clone())
-            .collect();
-        self.members.borrow_mut().retain(|it| !ids.contains(&it.id));
+        let dropped: Vec<Rc<Member>> = dropped.filter(works).collect();
+        // What is in flight there is not waited for: if it hung, no look would find that.
+        for member in &dropped {
+            member.leave();
+        }
+        for set in self.all_sets() {
+            set.wake_flights();
+        }
+        self.unlist(|it| ids.contains(&it.id));
+        let dropped = dropped.iter().filter_map(|it| it.device.clone());
         for device in dropped {
             // What is left there says an old generation, if this fails.
             let _ = Start(&*device).erase().await;
+        }
+    }
+
+    /// Refuses to let go of a device that is used no more while it may still change.
+    pub(super) fn check_finished(&self, name: &str) -> Result<(), ArrayError> {
+        let unfinished = self.unfinished();
+        let mut unfinished = unfinished.iter();
+        match unfinished.any(|it| *it.label.borrow() == label(name)) {
+            true => Err(ArrayError::Unfinished(name.to_owned())),
+            false => Ok(()),
         }
     }
 
@@ -287,6 +312,11 @@ impl Shared {
             });
             if used {
                 return Err(ArrayError::IsMember(new.name.clone()));
+            }
+            // What is written there late would fall on what it gets as a new member.
+            let mut unfinished = self.unfinished().into_iter();
+            if unfinished.any(|it| it.is_busy_with(&new.device)) {
+                return Err(ArrayError::Unfinished(new.name.clone()));
             }
             if !force {
                 occupied(new).await?;

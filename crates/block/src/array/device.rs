@@ -10,7 +10,7 @@ use super::set::At;
 use super::shared::Shared;
 use crate::gate::Span as Range;
 use crate::range::locate_io;
-use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag};
+use crate::{Copies, Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag};
 
 impl Shared {
     fn info(&self) -> Info {
@@ -166,6 +166,10 @@ impl Device for Array {
 
     fn is_blank(&self) -> bool {
         self.shared.blank.get()
+    }
+
+    fn copies(&self) -> Option<&dyn Copies> {
+        Some(self)
     }
 
     fn is_page_cached(&self) -> bool {

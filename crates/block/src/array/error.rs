@@ -41,6 +41,8 @@ pub enum ArrayError {
     Needed(String),
     /// A member is being rebuilt: one at a time in a set.
     Rebuilding(String),
+    /// I/O that was given to a device while it was a member has not ended: its name.
+    Unfinished(String),
     /// A device failed: its name, what was being done, what the device said.
     Device(String, &'static str, IoError),
     /// The array is being closed.
@@ -117,6 +119,11 @@ impl fmt::Display for ArrayError {
             Self::Rebuilding(name) => write!(
                 f,
                 "member {name} is being rebuilt: wait until that is done, or replace it"
+            ),
+            Self::Unfinished(name) => write!(
+                f,
+                "device {name} still has I/O from when it was a member, which may change it when it ends: wait until it has ended; if \
+                 it hangs for good, take the device away and start the target again"
             ),
             Self::Device(name, action, error) => {
                 write!(

@@ -312,9 +312,13 @@ impl Set {
         let mut first: Option<Data> = None;
         let mut momentary = None;
         for child in &mut flight.children {
-            let Child::Ended(_, result) = child else {
+            let Child::Ended(member, result) = child else {
                 continue;
             };
+            // One that was failed or taken away meanwhile says nothing of the copies.
+            if member.state.get() == MemberState::Failed && result.is_err() {
+                continue;
+            }
             match std::mem::replace(result, Ok(Done::EMPTY)) {
                 Ok(done) => match &first {
                     None => first = Some(done.data),

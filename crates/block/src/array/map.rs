@@ -6,6 +6,7 @@ use std::rc::Rc;
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Data, Shared as Bytes};
 
+use super::flight::is_momentary;
 use super::geometry::{MAP_SECTOR, MAP_START};
 use super::member::{Failure, Member};
 use super::set::Set;
@@ -92,7 +93,7 @@ impl Set {
         let lba = (MAP_START + (page * PAGE) as u64) / u64::from(self.block_size);
         let members = self.members_that(Member::is_written);
         let writes = members.into_iter().map(|member| {
-            let (rt, data) = (self.rt.clone(), data.clone());
+            let (set, data) = (Rc::clone(self), data.clone());
             self.rt.spawn(async move {
                 let write = Io::Write {
                     lba,
@@ -100,7 +101,7 @@ impl Set {
                     fua: true,
                 };
                 let start = |device: &dyn Device| device.submit(Tag::default(), write);
-                let written = member.run(&rt, start).await;
+                let written = set.run(&member, start).await;
                 (member, written)
             })
         });
@@ -121,6 +122,10 @@ impl Set {
         }
         if let Some(shared) = self.shared.upgrade() {
             for (member, error) in failed {
+                // For want of memory all of it is written again.
+                if is_momentary(error) {
+                    return Err(error);
+                }
                 shared.fail(self, &member, Failure::Error(error));
             }
         }

@@ -7,11 +7,16 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use flashyard_runtime::Rt;
-use flashyard_runtime::sync::Notify;
+use flashyard_runtime::sync::{Notify, Semaphore};
+use flashyard_time::Duration;
 
-use super::record::{MemberState, Uuid};
+use super::places;
+use super::record::{MemberState, Record, Uuid};
 use crate::io::Done;
-use crate::{Device, IoError, IoFuture, SharedDevice};
+use crate::{Device, Info, Io, IoError, IoFuture, SharedDevice, Tag};
+
+/// How long memory for a superblock is waited for.
+const NO_MEMORY: Duration = Duration::from_ms(10);
 
 /// Why a member failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub(super) struct Member {
     period: Cell<u8>,
     /// It has failed: no task waits for what is in flight.
     gone: Notify,
+    /// Held by who writes its superblock.
+    pub(super) writing: Semaphore,
 }
 
 impl Member {
@@ -81,6 +88,7 @@ impl Member {
             in_flight: [Cell::new(0), Cell::new(0)],
             period: Cell::new(0),
             gone: Notify::new(),
+            writing: Semaphore::new(1),
         })
     }
 
@@ -103,6 +111,12 @@ impl Member {
     #[inline]
     pub(super) fn load(&self) -> u32 {
         self.in_flight[0].get() + self.in_flight[1].get()
+    }
+
+    /// Whether this device has I/O of the member that has not ended.
+    pub(super) fn is_busy_with(&self, device: &SharedDevice) -> bool {
+        let own = self.device.as_ref();
+        self.load() > 0 && own.is_some_and(|own| Rc::ptr_eq(own, device))
     }
 
     /// Counts an I/O in; gives the period, to count it out.
@@ -145,6 +159,12 @@ impl Member {
         self.gone.notify_all();
     }
 
+    /// It is a member no more. What is in flight there ends as if it had failed.
+    pub(super) fn leave(&self) {
+        self.state.set(MemberState::Failed);
+        self.gone.notify_all();
+    }
+
     /// An I/O at this member, to its end; [`IoError::NotReady`] when it fails before.
     pub(super) async fn run(
         self: &Rc<Self>,
@@ -175,6 +195,29 @@ impl Member {
         Err(IoError::NotReady)
     }
 
+    /// Writes its superblock, behind one that is being written.
+    pub(super) async fn write_record(
+        self: &Rc<Self>,
+        rt: &Rt,
+        record: &Record,
+    ) -> Result<(), IoError> {
+        let device = Counted {
+            member: Rc::clone(self),
+            device: self.device.clone().ok_or(IoError::NotReady)?,
+            rt: rt.clone(),
+        };
+        self.writing.acquire(1).await;
+        let written = loop {
+            match places::write(&device, record, self.newest.get()).await {
+                Err(IoError::Busy) => rt.sleep(NO_MEMORY).await,
+                written => break written,
+            }
+        };
+        self.writing.release(1);
+        self.newest.set(written?);
+        Ok(())
+    }
+
     /// An I/O for which no task waits any more.
     pub(super) fn leave_behind(self: &Rc<Self>, rt: &Rt, io: IoFuture, period: u8) {
         let member = Rc::clone(self);
@@ -183,5 +226,23 @@ impl Member {
             member.end(period);
         })
         .detach();
+    }
+}
+
+/// A member's device, of which all I/O is counted and ends when the member fails.
+struct Counted {
+    member: Rc<Member>,
+    device: SharedDevice,
+    rt: Rt,
+}
+
+impl Device for Counted {
+    fn info(&self) -> Info {
+        self.device.info()
+    }
+
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        let (member, rt) = (Rc::clone(&self.member), self.rt.clone());
+        IoFuture::boxed(async move { member.run(&rt, |device| device.submit(tag, io)).await })
     }
 }

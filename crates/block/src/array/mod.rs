@@ -22,6 +22,7 @@ mod assembly;
 mod careful;
 mod changes;
 mod check;
+mod copies;
 mod device;
 mod error;
 mod flight;
@@ -40,8 +41,6 @@ mod vote;
 
 use std::rc::Rc;
 
-use flashyard_runtime::{Buf, Data};
-
 pub use assembly::NoRecord;
 pub use check::{MemberReport, check};
 pub use error::ArrayError;
@@ -51,10 +50,9 @@ pub use record::{Contradiction, MEMBER_VERSION, MemberState, Uuid};
 pub use types::{ArrayCounts, Layout, MemberStatus, NewMember, Options, Rebuild, Scrub, Status};
 
 use self::geometry::Piece;
-use self::member::Member;
 use self::set::{At, Set};
 use self::shared::Shared;
-use crate::{IoError, Tag};
+use crate::IoError;
 
 /// An open array. Lives on the core that all its members live on.
 pub struct Array {
@@ -154,6 +152,18 @@ impl Array {
         self.shared.scrub.borrow_mut().running = false;
     }
 
+    /// The names of devices that are used no more and have I/O that has not ended: failed members,
+    /// and former ones. Until it has, it may change them.
+    pub fn unfinished(&self) -> Vec<String> {
+        let unfinished = self.shared.unfinished().into_iter();
+        unfinished.map(|it| it.label.borrow().clone()).collect()
+    }
+
+    /// Refuses to let go of a device that is used no more and has I/O that has not ended.
+    pub fn check_finished(&self, name: &str) -> Result<(), ArrayError> {
+        self.shared.check_finished(name)
+    }
+
     /// Ends the array: later I/O gets [`IoError::NotReady`], what was issued has ended when this
     /// does, and nothing is dirty then.
     pub async fn close(&self) {
@@ -177,52 +187,6 @@ impl Array {
             }
         }
         Ok(())
-    }
-
-    /// How many copies of a range can be read now; 0 for what is not on the array.
-    pub fn copies_at(&self, lba: u64) -> usize {
-        let at = lba.saturating_mul(self.block_size());
-        let piece = self.piece(at, 1);
-        piece.map_or(0, |(set, _)| set.active())
-    }
-
-    /// Reads one given copy, `copy` of those that [`Array::copies_at`] counts. The range lies in
-    /// one stripe: [`IoError::OutOfRange`] if not.
-    pub async fn read_copy(
-        &self,
-        tag: Tag,
-        copy: usize,
-        lba: u64,
-        bytes: usize,
-    ) -> Result<Data, IoError> {
-        let (set, at) = self.whole_piece(lba, bytes as u64)?;
-        let active = set.members_that(Member::is_active);
-        let member = active.get(copy).ok_or(IoError::OutOfRange)?;
-        set.read_copy(member, tag, at).await.map(Data::Buf)
-    }
-
-    /// Writes what a range should hold to every copy that holds something else, for who knows what
-    /// it should hold. The range lies in one stripe.
-    pub async fn heal(&self, tag: Tag, lba: u64, data: Buf) -> Result<(), IoError> {
-        let (set, at) = self.whole_piece(lba, data.len() as u64)?;
-        let rt = self.shared.rt.clone();
-        let healed = careful::to_the_end(&rt, async move { set.heal_with(tag, at, data).await });
-        healed.await.unwrap_or(Err(IoError::Aborted))
-    }
-
-    fn block_size(&self) -> u64 {
-        self.shared.record.borrow().geometry.block_size.into()
-    }
-
-    fn whole_piece(&self, lba: u64, bytes: u64) -> Result<(Rc<Set>, At), IoError> {
-        let at = lba.checked_mul(self.block_size());
-        let at = at.ok_or(IoError::OutOfRange)?;
-        let found = self.piece(at, bytes).filter(|(_, at)| at.bytes == bytes);
-        found.ok_or(IoError::OutOfRange)
-    }
-
-    fn piece(&self, at: u64, bytes: u64) -> Option<(Rc<Set>, At)> {
-        self.shared.piece(at, bytes)
     }
 }
 

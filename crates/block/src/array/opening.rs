@@ -82,7 +82,7 @@ impl Array {
         let sets = shared.all_sets();
         shared
             .commit(|record| sets.iter().for_each(|set| list(record, set)))
-            .await;
+            .await?;
         let array = Self { shared };
         // Until all have it there is no array.
         if let Some(member) = array
@@ -141,11 +141,17 @@ impl Array {
         // What was found is written down before anything is built on it, and is durable then: a
         // program that was killed may have left data in volatile caches.
         for set in shared.all_sets() {
-            set.flush_all().await;
+            // A copy that cannot be flushed now is made equal, where it matters, before it is read.
+            let _ = set.flush_all().await;
         }
         shared.changing.acquire(1).await;
-        shared.commit(|_| ()).await;
+        let written = shared.commit(|_| ()).await;
         shared.changing.release(1);
+        match written {
+            // Nothing can be written, so that nothing is answered that others lack: it can be read.
+            Ok(()) | Err(ArrayError::Device(_, _, IoError::WriteProtected)) => {}
+            Err(error) => return Err(error),
+        }
         shared.take_spares().await;
         shared.watch_rests();
         shared.work();

@@ -3,12 +3,13 @@
 
 use std::rc::{Rc, Weak};
 
-use flashyard_runtime::{Rt, Shared as Bytes};
+use flashyard_runtime::{Data, Rt, Shared as Bytes};
 use flashyard_time::Duration;
 
 use super::careful::to_the_end;
+use super::flight::is_momentary;
 use super::member::Member;
-use super::record::MemberState;
+use super::record::{MemberState, Uuid};
 use super::set::{At, Set};
 use super::shared::Shared;
 use super::types::Pace;
@@ -81,22 +82,22 @@ impl Shared {
             let copied = set.copy_region(at).await;
             let due = set.copied_since_note();
             if copied.is_ok() && due >= NOTED {
-                set.note_copied().await;
+                set.note_copied().await?;
             }
             return copied.map(|()| true);
         }
         for set in self.all_sets() {
             if set.is_rebuilding() && !set.joining.get() {
-                self.promote(&set).await;
-                return Ok(true);
+                return self.promote(&set).await.map(|()| true);
             }
         }
         Ok(self.scrub_step().await)
     }
 
     /// The members of a set that are being rebuilt have everything now.
-    async fn promote(self: &Rc<Self>, set: &Rc<Set>) {
-        set.note_copied().await;
+    async fn promote(self: &Rc<Self>, set: &Rc<Set>) -> Result<(), IoError> {
+        // It is read from now on: also after a power cut.
+        set.note_copied().await?;
         self.changing.acquire(1).await;
         let ready = set.members_that(|it| it.state.get() == MemberState::Rebuilding);
         // A region may have been left behind since.
@@ -104,14 +105,14 @@ impl Shared {
             let leaving = set.members_that(|it| it.leaving.get());
             let ids: Vec<_> = ready.iter().map(|it| it.id).collect();
             let gone: Vec<_> = leaving.iter().map(|it| it.id).collect();
-            let committed = self.commit(|record| {
-                for id in ids {
-                    if let Some(at) = record.find(id) {
+            self.commit_in_time(|record| {
+                for id in &ids {
+                    if let Some(at) = record.find(*id) {
                         record.set_state(at, MemberState::Active);
                     }
                 }
-            });
-            committed.await;
+            })
+            .await;
             for member in &ready {
                 // One that failed meanwhile stays so.
                 if member.state.get() == MemberState::Rebuilding {
@@ -128,6 +129,7 @@ impl Shared {
             }
         }
         self.changing.release(1);
+        Ok(())
     }
 
     /// Reads the next region of a scrub.
@@ -233,49 +235,38 @@ impl Set {
     async fn copy_held(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
         let _held = self.hold(at..at + 1).await;
         let unequal = self.regions.borrow().any_unequal(at..at + 1);
-        let first = self.members_that(Member::is_active).first().cloned();
-        let first = first.ok_or(IoError::NotReady)?;
-        let lacks = |it: &Member| {
-            let other = it.id != first.id;
-            other && it.is_written() && (unequal || !it.is_active())
-        };
+        let joined = self.joined.get();
         let start = at as u64 * self.span.region;
         for piece in 0..self.span.region / PIECE {
             let place = At {
                 at: start + piece * PIECE,
                 bytes: PIECE,
             };
-            self.copy_piece(place, &first, &lacks).await?;
+            self.copy_piece(place, unequal).await?;
         }
         if unequal {
             // It is read from now on: also after a power cut.
-            self.flush_all().await;
+            self.flush_all().await?;
             self.recorded().await?;
         }
-        self.regions.borrow_mut().copied(at, unequal);
-        self.copied.borrow_mut().push(at as u32);
+        // A member that has joined meanwhile may have a part of it only.
+        if self.joined.get() == joined {
+            self.regions.borrow_mut().copied(at, unequal);
+            self.copied.borrow_mut().push(at as u32);
+        }
         Ok(())
     }
 
-    async fn copy_piece(
-        self: &Rc<Self>,
-        place: At,
-        first: &Rc<Member>,
-        lacks: &impl Fn(&Member) -> bool,
-    ) -> Result<(), IoError> {
+    async fn copy_piece(self: &Rc<Self>, place: At, unequal: bool) -> Result<(), IoError> {
         let tag = Tag::default();
-        let into = flashyard_runtime::Buf::take(place.bytes as usize).ok_or(IoError::Busy)?;
-        let lba = self.lba(first, place.at);
-        let read = Io::Read { lba, into };
-        let read = first.run(&self.rt, |device| device.submit(tag, read)).await;
-        let data = match read {
-            Ok(done) => done.data,
-            // Other copies may have it.
-            Err(_) => flashyard_runtime::Data::Buf(self.agree(tag, place).await?),
+        let (source, data) = self.read_source(tag, place, unequal).await?;
+        let lacks = |it: &Member| {
+            let other = Some(it.id) != source;
+            other && it.is_written() && (unequal || !it.is_active())
         };
         let data = match data {
-            flashyard_runtime::Data::Buf(buf) => Some(Bytes::from(buf)),
-            flashyard_runtime::Data::Zeroes(_) => None,
+            Data::Buf(buf) => Some(Bytes::from(buf)),
+            Data::Zeroes(_) => None,
         };
         let blocks = place.bytes / u64::from(self.block_size);
         for member in self.members_that(lacks) {
@@ -293,7 +284,7 @@ impl Set {
                 },
             };
             let start = |device: &dyn Device| device.submit(tag, io);
-            match member.run(&self.rt, start).await {
+            match self.run(&member, start).await {
                 Ok(_) => member.count(|counts| counts.copied_bytes += place.bytes),
                 Err(IoError::Busy) => return Err(IoError::Busy),
                 Err(error) => self.give_up(&member, error),
@@ -302,28 +293,57 @@ impl Set {
         Ok(())
     }
 
+    /// What a range is to be on all members, and the one that was read.
+    ///
+    /// Where copies may differ, any of them may be the one: what it has is written to all others,
+    /// also to one that could not be read. Where they are equal but for what a medium has done, a
+    /// member that is replaced is copied as it is: what another copy has lost is lost there only.
+    async fn read_source(
+        self: &Rc<Self>,
+        tag: Tag,
+        place: At,
+        unequal: bool,
+    ) -> Result<(Option<Uuid>, Data), IoError> {
+        let mut sources = self.members_that(Member::is_active);
+        if !unequal {
+            sources.sort_by_key(|it| !it.leaving.get());
+        }
+        let mut failed = IoError::NotReady;
+        for source in sources {
+            match self.read_copy(&source, tag, place).await {
+                Ok(data) => return Ok((Some(source.id), data)),
+                Err(error) if is_momentary(error) => return Err(error),
+                Err(error) => failed = error,
+            }
+            if !unequal {
+                let data = self.agree(tag, place).await?;
+                return Ok((None, Data::Buf(data)));
+            }
+        }
+        Err(failed)
+    }
+
     fn copied_since_note(&self) -> usize {
         self.copied.borrow().len()
     }
 
     /// Makes durable what was copied, and that no member lacks it any more.
-    pub(super) async fn note_copied(self: &Rc<Self>) {
+    async fn note_copied(self: &Rc<Self>) -> Result<(), IoError> {
+        self.flush_all().await?;
         let copied = std::mem::take(&mut *self.copied.borrow_mut());
-        if !self.flush_all().await {
-            return;
-        }
         let failed = self.members_that(|it| it.state.get() == MemberState::Failed);
         if failed.is_empty() {
             self.regions.borrow_mut().not_missed(&copied);
+            // What is not noted now is copied once more after a restart.
             let _ = self.persist().await;
         }
+        Ok(())
     }
 
     async fn scrub_region(self: &Rc<Self>, at: u64) {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        let tracked = self.regions.borrow().count() > 0;
         let start = at * self.span.region;
         for piece in 0..self.span.region / PIECE {
             let place = At {
@@ -333,16 +353,13 @@ impl Set {
             let before: u64 = self.healed();
             let (set, read) = (Rc::clone(self), shared.rt.clone());
             let read = to_the_end(&read, async move {
-                let _held = match tracked {
-                    true => Some(set.hold(set.regions_of(place)).await),
-                    false => None,
-                };
+                let _held = set.hold_equal(set.regions_of(place)).await?;
                 set.agree(Tag::default(), place).await.map(drop)
             });
             let read = read.await;
             let mut scrub = shared.scrub.borrow_mut();
             scrub.repaired += u64::from(self.healed() > before);
-            if matches!(read, Some(Err(error)) if error != IoError::Busy) {
+            if matches!(read, Some(Err(error)) if !is_momentary(error)) {
                 scrub.unresolved += 1;
                 if scrub.places.len() < MOST_PLACES {
                     scrub.places.push((self.number, place.at));

@@ -23,7 +23,7 @@ use super::member::Member;
 use super::record::Uuid;
 use super::regions::{Entry, Regions};
 use super::shared::Shared;
-use crate::{Device, Io, IoError, IoFuture, Served, Tag, Zero};
+use crate::{Device, Done, Io, IoError, IoFuture, Served, Tag, Zero};
 
 /// Regions that become dirty together, where writes come in order: one write of the map for them.
 const AHEAD: usize = 16;
@@ -55,6 +55,8 @@ pub(super) struct Set {
     pub(super) cursor: Cell<usize>,
     /// A member is written already, and the record does not list it yet.
     pub(super) joining: Cell<bool>,
+    /// Members that have joined so far, to be rebuilt.
+    pub(super) joined: Cell<u64>,
     /// Regions that were copied since that was noted.
     pub(super) copied: RefCell<Vec<u32>>,
     /// The member that was read last, where several have as little in flight.
@@ -94,6 +96,7 @@ impl Set {
             flights: RefCell::default(),
             cursor: Cell::new(0),
             joining: Cell::new(false),
+            joined: Cell::new(0),
             copied: RefCell::default(),
             turn: Cell::new(0),
         })
@@ -108,6 +111,12 @@ impl Set {
     pub(super) fn active(&self) -> usize {
         let members = self.members.borrow();
         members.iter().filter(|it| it.is_active()).count()
+    }
+
+    /// Has every I/O looked at: a member is used no more.
+    pub(super) fn wake_flights(&self) {
+        self.flights.borrow().wake_all();
+        self.changed.notify_all();
     }
 
     /// Members that meet a condition.
@@ -138,6 +147,27 @@ impl Set {
     /// A range in blocks of the member's device.
     pub(super) fn lba(&self, member: &Member, at: u64) -> u64 {
         member.data_lba.get() + at / u64::from(self.block_size)
+    }
+
+    /// An I/O at a member that is not a user's, to its end; [`IoError::NotReady`] when the member
+    /// fails before, as it does when this hangs.
+    pub(super) async fn run(
+        &self,
+        member: &Rc<Member>,
+        start: impl FnOnce(&dyn Device) -> IoFuture,
+    ) -> Result<Done, IoError> {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.watch_hangs();
+        }
+        member.run(&self.rt, start).await
+    }
+
+    /// The regions of a range; none of a set that keeps no map.
+    pub(super) fn tracked(&self, at: At) -> Range<usize> {
+        match self.regions.borrow().count() {
+            0 => 0..0,
+            _ => self.regions_of(at),
+        }
     }
 
     /// The regions of a range.

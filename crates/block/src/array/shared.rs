@@ -11,17 +11,21 @@ use flashyard_runtime::Rt;
 use flashyard_runtime::sync::{Notify, Semaphore};
 use flashyard_time::Duration;
 
+use super::careful::to_the_end;
+use super::error::ArrayError;
 use super::member::{Failure, Member};
-use super::places;
 use super::record::{MemberState, Part, Record};
 use super::set::Set;
 use super::types::{ArrayCounts, Options, Pace, Scrub};
 use crate::gate::Gate;
 use crate::io::Done;
-use crate::{IoError, IoFuture};
+use crate::{Device, Io, IoError, IoFuture, Tag};
 
 /// How often dirty regions are looked at.
 const REST: Duration = Duration::from_secs(2);
+
+/// How long a record that could not be made durable is left alone.
+const UNRECORDED: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Shared {
@@ -31,6 +35,8 @@ pub(super) struct Shared {
     pub(super) record: RefCell<Record>,
     /// All members, spares included, in the order of the record.
     pub(super) members: RefCell<Vec<Rc<Member>>>,
+    /// Former members at which I/O has not ended.
+    former: RefCell<Vec<Rc<Member>>>,
     pub(super) sets: RefCell<Vec<Rc<Set>>>,
     pub(super) notes: RefCell<Vec<String>>,
     /// Held by who changes the record.
@@ -39,6 +45,8 @@ pub(super) struct Shared {
     failures: Cell<u64>,
     durable_failures: Cell<u64>,
     recorded: Notify,
+    /// Why the last record could not be made durable.
+    unrecorded: Cell<Option<IoError>>,
     recording: Cell<bool>,
     watching_hangs: Cell<bool>,
     watching_rests: Cell<bool>,
@@ -60,12 +68,14 @@ impl Shared {
             gate: Gate::new(rt),
             record: RefCell::new(record),
             members: RefCell::default(),
+            former: RefCell::default(),
             sets: RefCell::default(),
             notes: RefCell::default(),
             changing: Semaphore::new(1),
             failures: Cell::new(0),
             durable_failures: Cell::new(0),
             recorded: Notify::new(),
+            unrecorded: Cell::new(None),
             recording: Cell::new(false),
             watching_hangs: Cell::new(false),
             watching_rests: Cell::new(false),
@@ -95,6 +105,30 @@ impl Shared {
         self.sets.borrow().clone()
     }
 
+    /// Takes members out of the list; of those at which I/O has not ended that is remembered.
+    pub(super) fn unlist(&self, gone: impl Fn(&Member) -> bool) {
+        let mut former = self.former.borrow_mut();
+        former.retain(|it| it.load() > 0);
+        self.members.borrow_mut().retain(|it| {
+            let stays = !gone(it);
+            if !stays && it.load() > 0 {
+                former.push(Rc::clone(it));
+            }
+            stays
+        });
+    }
+
+    /// Members that are not used, and former ones, at which I/O has not ended: it may still change
+    /// their devices.
+    pub(super) fn unfinished(&self) -> Vec<Rc<Member>> {
+        let (members, former) = (self.members.borrow(), self.former.borrow());
+        let failed = members
+            .iter()
+            .filter(|it| it.state.get() == MemberState::Failed);
+        let unfinished = failed.chain(former.iter()).filter(|it| it.load() > 0);
+        unfinished.cloned().collect()
+    }
+
     /// Stops using a member, unless it is the last one of its set that has everything.
     pub(super) fn fail(self: &Rc<Self>, set: &Set, member: &Rc<Member>, why: Failure) -> bool {
         match member.state.get() {
@@ -113,8 +147,7 @@ impl Shared {
                 regions.none_unequal();
             }
         }
-        set.flights.borrow().wake_all();
-        set.changed.notify_all();
+        set.wake_flights();
         self.record_failures();
         true
     }
@@ -125,14 +158,17 @@ impl Shared {
         self.failures.get() == self.durable_failures.get()
     }
 
-    /// Ends well when every failure is durable.
+    /// Ends well when every failure is durable; with an error when that cannot be for now.
     pub(super) fn when_recorded(self: &Rc<Self>) -> IoFuture {
         let shared = Rc::clone(self);
         IoFuture::boxed(async move {
-            while !shared.is_recorded() {
-                shared.recorded.notified().await;
+            loop {
+                match (shared.is_recorded(), shared.unrecorded.get()) {
+                    (true, _) => return Ok(Done::EMPTY),
+                    (false, Some(error)) => return Err(error),
+                    (false, None) => shared.recorded.notified().await,
+                }
             }
-            Ok(Done::EMPTY)
         })
     }
 
@@ -140,42 +176,103 @@ impl Shared {
         if self.recording.replace(true) {
             return;
         }
-        let shared = Rc::clone(self);
+        let (this, rt) = (Rc::downgrade(self), self.rt.clone());
         self.rt
             .spawn(async move {
-                while !shared.is_recorded() {
+                while let Some(shared) = this.upgrade() {
+                    if shared.is_recorded() {
+                        shared.recording.set(false);
+                        shared.take_spares().await;
+                        return shared.work();
+                    }
                     shared.changing.acquire(1).await;
-                    shared.commit(|_| ()).await;
+                    let recorded = shared.commit(|_| ()).await;
                     shared.changing.release(1);
+                    drop(shared);
+                    if recorded.is_err() {
+                        rt.sleep(UNRECORDED).await;
+                    }
                 }
-                shared.recording.set(false);
-                shared.take_spares().await;
-                shared.work();
             })
             .detach();
     }
 
+    /// The same as [`Shared::commit`], again and again until it is done or the array is closed.
+    pub(super) async fn commit_in_time(self: &Rc<Self>, change: impl Fn(&mut Record)) {
+        while self.commit(&change).await.is_err() && !self.closed.get() {
+            self.rt.sleep(UNRECORDED).await;
+        }
+    }
+
     /// Makes a changed record durable on all members that have not failed, with the states that
-    /// they have now. A member that cannot take it has failed, and the record says so then. Who
-    /// calls this holds `changing`.
-    pub(super) async fn commit(self: &Rc<Self>, change: impl FnOnce(&mut Record)) {
-        let mut record = self.record.borrow().next(self.rt.random());
+    /// they have now. A member that cannot take it has failed, and the record says so then. If so
+    /// many cannot that the array could be opened without it, nothing has changed. Who calls this
+    /// holds `changing`.
+    pub(super) async fn commit(
+        self: &Rc<Self>,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<(), ArrayError> {
+        self.unrecorded.set(None);
+        let before = self.record.borrow().clone();
+        let mut record = before.next(self.rt.random());
         change(&mut record);
         loop {
             let failures = self.failures.get();
             self.note_states(&mut record);
             let failed = self.write_everywhere(&record).await;
             *self.record.borrow_mut() = record.clone();
-            self.durable_failures.set(failures);
+            let mut without = Vec::new();
             for (member, why) in failed {
                 self.fail_anywhere(&member, why);
+                if member.state.get() != MemberState::Failed {
+                    without.push((member, why));
+                }
             }
+            if let Some(error) = self.is_not_durable(&without) {
+                // Those that have it continue this history.
+                let Record {
+                    generation,
+                    history,
+                    ..
+                } = record;
+                *self.record.borrow_mut() = Record {
+                    generation,
+                    history,
+                    ..before
+                };
+                self.unrecorded.set(Some(IoError::Write));
+                self.recorded.notify_all();
+                return Err(error);
+            }
+            self.durable_failures.set(failures);
             if self.is_recorded() {
                 self.recorded.notify_all();
-                return;
+                return Ok(());
             }
             record = record.next(self.rt.random());
         }
+    }
+
+    /// Why a record does not rule that some members lack, which are the last of their sets: all
+    /// members of a set have to have it, for no array is opened without one of each set.
+    fn is_not_durable(&self, without: &[(Rc<Member>, Failure)]) -> Option<ArrayError> {
+        let (first, why) = without.first()?;
+        let lacks = |set: &Rc<Set>| {
+            let members = set.all();
+            members
+                .iter()
+                .any(|it| without.iter().any(|(member, _)| member.id == it.id))
+        };
+        if !self.all_sets().iter().all(lacks) {
+            return None;
+        }
+        let error = match why {
+            Failure::Error(error) => *error,
+            Failure::Missing | Failure::Hung => IoError::NotReady,
+        };
+        let name = first.label.borrow().clone();
+        let action = "writing the superblock of";
+        Some(ArrayError::Device(name, action, error))
     }
 
     fn note_states(&self, record: &mut Record) {
@@ -212,17 +309,11 @@ impl Shared {
             };
             let (rt, bound) = (self.rt.clone(), self.options.hang_after);
             self.rt.spawn(async move {
-                let Some(device) = member.device.clone() else {
-                    return (member, Err(Failure::Missing));
-                };
-                let write = places::write(&*device, &own, member.newest.get());
-                let written = rt.timeout(bound, write).await;
-                let result = match written {
-                    Some(Ok(place)) => {
-                        member.newest.set(place);
-                        Ok(())
-                    }
-                    Some(Err(error)) => Err(Failure::Error(error)),
+                let (own_rt, writer) = (rt.clone(), Rc::clone(&member));
+                let write = async move { writer.write_record(&own_rt, &own).await };
+                let written = rt.timeout(bound, to_the_end(&rt, write)).await;
+                let result = match written.flatten() {
+                    Some(written) => written.map_err(Failure::Error),
                     None => Err(Failure::Hung),
                 };
                 (member, result)
@@ -294,7 +385,7 @@ impl Shared {
         let mut dirty = false;
         for set in self.all_sets() {
             let rested = set.regions.borrow_mut().rested(at_once);
-            if !rested.is_empty() && set.flush_all().await {
+            if !rested.is_empty() && set.flush_all().await.is_ok() {
                 let degraded = set.is_degraded();
                 set.regions.borrow_mut().clean(&rested, degraded, at_once);
             }
@@ -331,21 +422,21 @@ async fn watch_rests(this: Weak<Shared>, rt: Rt) {
 }
 
 impl Set {
-    /// Flushes all members that are written; false if that failed somewhere.
-    pub(super) async fn flush_all(self: &Rc<Self>) -> bool {
-        let members = self.members_that(Member::is_written);
-        let mut good = true;
-        for member in members {
-            let flushed = member.run(&self.rt, |device| {
-                device.submit(crate::Tag::default(), crate::Io::Flush)
-            });
-            if let Err(error) = flushed.await {
-                good = false;
+    /// Flushes all members that are written; the error of one that is used still. One that failed
+    /// counts no more.
+    pub(super) async fn flush_all(self: &Rc<Self>) -> Result<(), IoError> {
+        let mut flushed = Ok(());
+        for member in self.members_that(Member::is_written) {
+            let flush = |device: &dyn Device| device.submit(Tag::default(), Io::Flush);
+            if let Err(error) = self.run(&member, flush).await {
                 if error != IoError::Busy {
                     self.give_up(&member, error);
                 }
+                if member.is_written() {
+                    flushed = Err(error);
+                }
             }
         }
-        good
+        flushed
     }
 }

@@ -218,6 +218,16 @@ impl Migration {
         inner.check()
     }
 
+    /// The target is recorded as the volume, or may be: a write that it does not take fails from
+    /// now on. Until then such a write waits, for the source may be enough. Both sides still get
+    /// all.
+    pub fn target_may_count(&self) {
+        if !self.inner.is_ended() {
+            self.inner.decided.set(Some(Side::Target));
+            self.inner.changed.notify_all();
+        }
+    }
+
     /// From now on one side is the volume, and the other gets nothing more. When this has ended,
     /// what it was about to get has ended too, if this is [`Side::Target`].
     pub async fn end(&self, side: Side) {
@@ -228,8 +238,7 @@ impl Migration {
         if inner.is_ended() {
             return;
         }
-        inner.decided.set(Some(side));
-        inner.changed.notify_all();
+        self.target_may_count();
         // What was read from the target is there; what is written now must not be read from one
         // side while it is missing on the other.
         let hold = inner.gate.exclude(ALL, false).await;

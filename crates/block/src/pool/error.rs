@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flashyard_logstore::OpenError;
+use flashyard_logstore::{MOST_SNAPSHOTS, OpenError};
 
 use super::names::MAX_NAME;
 use super::raw::{MAX_RUNS, MAX_VOLUMES};
@@ -21,6 +21,8 @@ pub enum PoolError {
     InUse(String),
     /// The UUID is all zero or another volume's.
     UuidTaken,
+    /// A volume of a raw pool keeps its data as they are; its name.
+    Plain(String),
     /// No volume can have this size, in bytes.
     Size(u64),
     /// Volumes do not shrink.
@@ -39,6 +41,45 @@ pub enum PoolError {
     },
     /// The bound on volumes is reached.
     TooManyVolumes,
+    /// A raw pool has no snapshots.
+    NoSnapshots,
+    /// There is no snapshot of this name.
+    NoSnapshot {
+        /// The volume.
+        volume: String,
+        /// The snapshot.
+        name: String,
+    },
+    /// A snapshot of this name is there already, or twice in one change.
+    SnapshotExists {
+        /// The volume.
+        volume: String,
+        /// The snapshot.
+        name: String,
+    },
+    /// A volume that was to be deleted has a snapshot.
+    HasSnapshots {
+        /// The volume.
+        volume: String,
+        /// One of its snapshots.
+        name: String,
+    },
+    /// A snapshot that was to be deleted has a clone.
+    HasClones {
+        /// The snapshot, with its volume.
+        snapshot: String,
+        /// One of its clones.
+        clone: String,
+    },
+    /// A volume goes back to its newest snapshot only.
+    NotNewest {
+        /// The snapshot, with its volume.
+        snapshot: String,
+        /// The newest one.
+        newer: String,
+    },
+    /// The volume has as many snapshots as it can have.
+    TooManySnapshots(String),
     /// The bound on runs of extents is reached.
     Fragmented,
     /// The device is too small for a pool.
@@ -97,6 +138,10 @@ impl fmt::Display for PoolError {
             Self::UuidTaken => f.write_str(
                 "a volume needs a UUID of its own that is not all zero: give another one",
             ),
+            Self::Plain(name) => write!(
+                f,
+                "volume {name} cannot be compressed, and has no chunks, in a raw pool: use a pool of kind mapped"
+            ),
             Self::Size(bytes) => write!(
                 f,
                 "a volume cannot have {bytes} bytes: give a size of 1 byte to 8 EiB"
@@ -116,6 +161,33 @@ impl fmt::Display for PoolError {
             Self::TooManyVolumes => write!(
                 f,
                 "a pool has at most {MAX_VOLUMES} volumes: use a second pool"
+            ),
+            Self::NoSnapshots => f.write_str(
+                "a raw pool has no snapshots: make a pool with kind = \"mapped\" and bring the volume there with `volume move --to`",
+            ),
+            Self::NoSnapshot { volume, name } => write!(
+                f,
+                "volume {volume} has no snapshot {name}: `snapshot list` shows those there are"
+            ),
+            Self::SnapshotExists { volume, name } => write!(
+                f,
+                "volume {volume} has a snapshot {name} already: choose another name"
+            ),
+            Self::HasSnapshots { volume, name } => write!(
+                f,
+                "volume {volume} has snapshot {volume}@{name} still: delete its snapshots first"
+            ),
+            Self::HasClones { snapshot, clone } => write!(
+                f,
+                "volume {clone} is a clone of {snapshot}: delete that volume first"
+            ),
+            Self::NotNewest { snapshot, newer } => write!(
+                f,
+                "{snapshot} is older than snapshot {newer}: delete the newer ones first, or make a clone of it"
+            ),
+            Self::TooManySnapshots(volume) => write!(
+                f,
+                "volume {volume} has {MOST_SNAPSHOTS} snapshots, as many as it can have: delete one"
             ),
             Self::Fragmented => {
                 write!(

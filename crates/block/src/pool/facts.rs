@@ -1,6 +1,9 @@
 //! What users learn of pools and their volumes, and what they say of new ones.
 
 use std::fmt;
+use std::ops::Range;
+
+use flashyard_codec::compress::Codec;
 
 use crate::Verdict;
 use crate::superblock::{COPY_NAMES, CopyReport};
@@ -23,6 +26,35 @@ impl fmt::Display for Kind {
     }
 }
 
+/// How a volume keeps its data. Of a raw pool all are plain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeForm {
+    /// Bytes that are stored, compressed and summed as a whole: 4 or 16 KiB. Writes of less read
+    /// and write all of them.
+    pub chunk: u32,
+    /// How chunks are compressed where that saves an eighth.
+    pub compression: Option<Codec>,
+}
+
+impl Default for VolumeForm {
+    fn default() -> Self {
+        Self {
+            chunk: Self::CHUNKS[0],
+            compression: None,
+        }
+    }
+}
+
+impl VolumeForm {
+    /// Lengths that chunks can have.
+    pub const CHUNKS: [u32; 2] = [4 << 10, 16 << 10];
+
+    /// Whether data are stored as hosts see them, block by block.
+    pub fn is_plain(self) -> bool {
+        self == Self::default()
+    }
+}
+
 /// Facts about a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolInfo {
@@ -39,8 +71,31 @@ pub struct PoolInfo {
     /// Bytes of all volumes as they are shown to hosts; in a mapped pool these may be more than
     /// there are.
     pub logical: u64,
+    /// Bytes that snapshots store, which volumes may have as well.
+    pub snapshots: u64,
+    /// Bytes of these that were written, before they were compressed.
+    pub written: u64,
+    /// Bytes that they take.
+    pub stored: u64,
     /// Number of changes so far.
     pub generation: u64,
+    /// The scrub that runs, or the last one since it was opened, of a mapped pool.
+    pub scrub: Option<Scrub>,
+}
+
+/// A scrub of a pool that verifies what it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scrub {
+    /// Whether it runs.
+    pub running: bool,
+    /// Segments and pages of the map that were read.
+    pub done: u64,
+    /// All of them.
+    pub of: u64,
+    /// Copies of blocks that were written anew.
+    pub repaired: u64,
+    /// Chunks and pages of which no copy is good.
+    pub unresolved: u64,
 }
 
 /// Facts about a volume.
@@ -52,10 +107,57 @@ pub struct VolumeInfo {
     pub uuid: [u8; 16],
     /// Size in bytes.
     pub bytes: u64,
-    /// Bytes of the pool that it takes: whole extents, or the blocks that were written.
+    /// Bytes of the pool that it takes: whole extents, or what is stored of what was written.
     pub allocated: u64,
+    /// Bytes beside these that it has and snapshots store.
+    pub shared: u64,
+    /// Bytes that were written, before they were compressed; of a raw pool the same.
+    pub written: u64,
+    /// How it keeps its data.
+    pub form: VolumeForm,
     /// Whose it is, as far as the pool keeps that.
     pub owner: Option<Owner>,
+}
+
+/// Facts about a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// The volume.
+    pub volume: String,
+    /// Unique among its snapshots.
+    pub name: String,
+    /// Given when it was made, never changes.
+    pub uuid: [u8; 16],
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Bytes of the pool that it stores: what was written since the snapshot before it.
+    pub allocated: u64,
+    /// Bytes beside these that it has and older snapshots store.
+    pub shared: u64,
+    /// When it was made, as whoever made it counts.
+    pub made: u64,
+    /// Volumes that began as it.
+    pub clones: Vec<String>,
+}
+
+/// A snapshot to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSnapshot {
+    /// Of which volume.
+    pub volume: String,
+    /// Unique among its snapshots.
+    pub name: String,
+    /// Given once, never changes.
+    pub uuid: [u8; 16],
+}
+
+/// A part of what differs between two versions of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Bytes that were written or deallocated, in order.
+    pub ranges: Vec<Range<u64>>,
+    /// The byte where the next part begins; nothing at the end.
+    pub next: Option<u64>,
 }
 
 /// Whose a volume is, and how hosts know it. A mapped pool keeps this, so that a target that has
@@ -79,8 +181,10 @@ pub struct NewVolume {
     pub name: String,
     /// Given once, never changes.
     pub uuid: [u8; 16],
-    /// Size in bytes; rounded up to whole blocks.
+    /// Size in bytes; rounded up to whole blocks, or chunks.
     pub bytes: u64,
+    /// How it keeps its data; a raw pool takes a plain one only.
+    pub form: VolumeForm,
     /// Whose it is; a raw pool does not keep that.
     pub owner: Option<Owner>,
 }
@@ -92,6 +196,7 @@ impl NewVolume {
             name: name.into(),
             uuid,
             bytes,
+            form: VolumeForm::default(),
             owner: None,
         }
     }

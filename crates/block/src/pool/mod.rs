@@ -21,7 +21,10 @@ use flashyard_runtime::Rt;
 
 pub use check::check;
 pub use error::PoolError;
-pub use facts::{Kind, NewVolume, Owner, PoolInfo, Report, VolumeInfo};
+pub use facts::{
+    Changes, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, Report, Scrub, SnapshotInfo,
+    VolumeForm, VolumeInfo,
+};
 pub use mapped::{LEAST_BYTES, MappedOptions, MappedPool};
 pub use raw::RawPool;
 
@@ -190,12 +193,67 @@ impl Pool {
         }
     }
 
-    /// Deletes a volume, used or not: its later I/O gets [`IoError::NotReady`](crate::IoError),
-    /// what was issued is waited for, and its space is freed.
+    /// Deletes a volume without snapshots, used or not: its later I/O gets
+    /// [`IoError::NotReady`](crate::IoError), what was issued is waited for, and its space is
+    /// freed.
     pub async fn delete(&self, name: &str) -> Result<(), PoolError> {
         match self {
             Self::Raw(pool) => pool.delete(name).await,
             Self::Mapped(pool) => pool.delete(name).await,
+        }
+    }
+
+    /// Makes snapshots of volumes, all at the same moment: each has every write that was answered
+    /// before this was asked for, and none that is issued after it is answered. `made` is when that
+    /// is, for [`SnapshotInfo::made`]. Only mapped pools have snapshots.
+    pub async fn snapshot(&self, wanted: Vec<NewSnapshot>, made: u64) -> Result<(), PoolError> {
+        self.mapped()?.snapshot(wanted, made).await
+    }
+
+    /// Deletes a snapshot that has no clones. Its space comes back by and by.
+    pub async fn delete_snapshot(&self, volume: &str, name: &str) -> Result<(), PoolError> {
+        self.mapped()?.delete_snapshot(volume, name).await
+    }
+
+    /// Makes a volume what its newest snapshot is; what was written since is gone.
+    pub async fn restore(&self, volume: &str, name: &str) -> Result<(), PoolError> {
+        self.mapped()?.restore(volume, name).await
+    }
+
+    /// Makes a volume that begins as a snapshot and has its size, whatever `clone` says of that.
+    pub async fn clone_snapshot(
+        &self,
+        volume: &str,
+        name: &str,
+        clone: NewVolume,
+    ) -> Result<SharedDevice, PoolError> {
+        self.mapped()?.clone_snapshot(volume, name, clone).await
+    }
+
+    /// All snapshots: by volume, the oldest first.
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        match self {
+            Self::Raw(_) => Vec::new(),
+            Self::Mapped(pool) => pool.snapshots(),
+        }
+    }
+
+    /// What was written to a volume since a snapshot, or at all, and until another one, or now; a
+    /// part of it that begins at byte `from`.
+    pub async fn changes(
+        &self,
+        volume: &str,
+        since: Option<&str>,
+        until: Option<&str>,
+        from: u64,
+    ) -> Result<Changes, PoolError> {
+        self.mapped()?.changes(volume, since, until, from).await
+    }
+
+    fn mapped(&self) -> Result<&MappedPool, PoolError> {
+        match self {
+            Self::Raw(_) => Err(PoolError::NoSnapshots),
+            Self::Mapped(pool) => Ok(pool),
         }
     }
 
@@ -234,7 +292,7 @@ impl Pool {
         }
     }
 
-    /// The volume that was given this UUID, and what it is called.
+    /// The volume or snapshot that was given this UUID, and what it is called.
     pub fn find(&self, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
         match self {
             Self::Raw(pool) => pool.find(uuid),

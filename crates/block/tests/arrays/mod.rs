@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use flashyard_block::array::{Array, ArrayError, Layout, NewMember, Options};
+use flashyard_block::fault::{FaultKind, FaultOn, FaultRule};
 use flashyard_block::{
     Device, Done, Info, Io, IoError, IoFuture, Limits, MemoryDevice, SharedDevice, Tag,
 };
@@ -163,4 +164,47 @@ pub fn cut(start: &[Vec<u8>], events: &[(usize, Event)], rng: &mut Rng) -> Vec<V
         flashyard_testbed::cut::after_cut(start, &own, seed)
     });
     left.collect()
+}
+
+/// A fault that always happens.
+pub fn always(kind: FaultKind, on: FaultOn) -> FaultRule {
+    FaultRule::new(kind).on(on).always()
+}
+
+type Which = Box<dyn FnMut(&Io) -> bool>;
+
+/// A device that has no memory for some I/Os now.
+pub struct Moody {
+    below: SharedDevice,
+    is_busy: RefCell<Which>,
+}
+
+impl Moody {
+    pub fn new(below: SharedDevice) -> Rc<Self> {
+        let is_busy = RefCell::new(Box::new(|_: &Io| false) as _);
+        Rc::new(Self { below, is_busy })
+    }
+
+    /// Which I/Os get [`IoError::Busy`] from now on.
+    pub fn busy_for(&self, which: impl FnMut(&Io) -> bool + 'static) {
+        *self.is_busy.borrow_mut() = Box::new(which);
+    }
+}
+
+impl Device for Moody {
+    fn info(&self) -> Info {
+        self.below.info()
+    }
+
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        let busy = (self.is_busy.borrow_mut())(&io);
+        match busy {
+            true => IoFuture::ready(Err(IoError::Busy)),
+            false => self.below.submit(tag, io),
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.below.is_blank()
+    }
 }

@@ -18,7 +18,8 @@ pub enum Change {
     /// CC.EN went to 1 and everything is right: make the controller, then say
     /// [`Registers::set_ready`].
     Enable(AdminQueues),
-    /// CC.EN went to 0: fetch nothing more and forget all queues. CSTS.RDY is 0 already.
+    /// CC.EN went to 0: fetch nothing more and forget all queues. Then, when nothing touches the
+    /// guest's memory any more, say [`Registers::set_stopped`].
     Disable,
     /// The guest announces its end; the queues stay until CC.EN is 0.
     Shutdown {
@@ -92,9 +93,15 @@ impl Registers {
         self.cc.en
     }
 
+    /// Nothing of what the controller had is at work any more: CSTS.RDY is 0, unless the guest has
+    /// enabled it again.
+    pub fn set_stopped(&mut self) {
+        self.csts.rdy &= self.cc.en;
+    }
+
     /// Whether commands are fetched.
     pub fn is_ready(&self) -> bool {
-        self.csts.rdy && !self.csts.cfs
+        self.cc.en && self.csts.rdy && !self.csts.cfs
     }
 
     /// The mask of INTx.
@@ -193,7 +200,11 @@ impl Registers {
         match (before.en, wanted.en) {
             (false, true) => return self.enable(),
             (true, false) => {
-                self.csts = ControllerStatus::default();
+                let rdy = self.csts.rdy;
+                self.csts = ControllerStatus {
+                    rdy,
+                    ..ControllerStatus::default()
+                };
                 return Some(Change::Disable);
             }
             _ => {}

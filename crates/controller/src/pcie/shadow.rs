@@ -33,13 +33,14 @@ pub struct EventIndex {
 }
 
 impl EventIndex {
-    /// What to write, if anything, so that a guest whose doorbell was at `seen` does not ring while
-    /// the function is awake. The index has to be behind the guest; one that is far behind is
-    /// moved, or the guest would pass it when it goes round. Where it passes it all the same, it
-    /// rings in vain.
-    pub fn awake(&mut self, seen: u16, entries: u16) -> Option<u32> {
-        let behind = (entries + seen).wrapping_sub(self.written) % entries;
-        if behind != 0 && behind < entries.div_ceil(2) {
+    /// What to write, if anything, so that a guest whose doorbell has moved from `from` to `seen`
+    /// does not ring while the function is awake. The index has to be behind the guest; one that is
+    /// so far behind that the guest could pass it with a move eight times as long, going round,
+    /// is moved. Where it passes it all the same, it rings in vain.
+    pub fn awake(&mut self, (from, seen): (u16, u16), entries: u16) -> Option<u32> {
+        let distance = |to: u16, from: u16| u32::from((entries + to).wrapping_sub(from) % entries);
+        let (behind, step) = (distance(seen, self.written), distance(seen, from));
+        if behind != 0 && behind + (8 * step).max(u32::from(entries) / 2) <= u32::from(entries) {
             return None;
         }
         Some(self.behind(seen, entries))

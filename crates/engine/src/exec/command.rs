@@ -20,7 +20,7 @@ use flashyard_time::{Duration, Time};
 use super::front::{End, Failure, Front, HostData, Success};
 use super::fused::{self, Pair};
 use super::queue::{Namespace, Queue};
-use super::rare;
+use super::{lent, rare};
 use crate::forwarding::{Admission, Ended, Route};
 use crate::ledger::Past;
 use crate::quota::{Budget, Held, Reservation, buffer};
@@ -41,15 +41,17 @@ pub struct Command {
 }
 
 /// What of a command or pair could not be done at once: goes to the pool of the queue.
-pub struct Work(Rest);
+pub struct Work(pub(super) Rest);
 
-enum Rest {
+pub(super) enum Rest {
     /// Nothing has been done yet.
     Queued(Option<Command>),
     /// A read that the device is busy with.
     Reading(Issued<Held>),
     /// A write that the device is busy with.
     Writing(Issued<WriteMemory>),
+    /// Either, with memory of its host.
+    Lent(Issued<()>),
     /// A fused pair.
     Pair(Option<Box<Pair>>),
 }
@@ -61,7 +63,7 @@ impl From<Pair> for Work {
 }
 
 /// What the data of a write are counted against, until the device has them.
-enum WriteMemory {
+pub(super) enum WriteMemory {
     /// They came with the command.
     Capsule { _reservation: Reservation },
     /// They were copied when its turn had come.
@@ -69,10 +71,10 @@ enum WriteMemory {
 }
 
 /// A command at the device, with its permit and the memory that is held for it.
-struct Issued<M> {
-    command: Command,
-    means: Option<(Permit, M)>,
-    io: IoFuture,
+pub(super) struct Issued<M> {
+    pub(super) command: Command,
+    pub(super) means: Option<(Permit, M)>,
+    pub(super) io: IoFuture,
 }
 
 /// Starts a command. One that need not wait, for memory, for its turn or for the device, is
@@ -80,6 +82,13 @@ struct Issued<M> {
 /// returned.
 #[inline]
 pub fn start<F: Front>(queue: &Queue<F>, command: Command) -> Option<Work> {
+    let command = match F::AT_HAND {
+        true => match lent::start(queue, command) {
+            Ok(rest) => return rest,
+            Err(command) => command,
+        },
+        false => command,
+    };
     match command.op {
         IoOp::Read { range, fua: false } => start_read(queue, command, range),
         IoOp::Write { range, .. } if command.data.is_some() || F::AT_HAND => {
@@ -216,6 +225,13 @@ pub fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Future<Out
                     write.command.finish_write(&queue, (result, sample));
                 }
             }
+            Rest::Lent(lent) => {
+                let result = (&mut lent.io).await;
+                if let Some((permit, ())) = lent.means.take() {
+                    let sample = permit.complete(result.is_ok());
+                    lent.command.finish_lent(&queue, (result, sample));
+                }
+            }
             Rest::Queued(command) => {
                 if let Some(command) = command.take() {
                     Box::pin(from_the_beginning(&queue, command)).await;
@@ -232,6 +248,9 @@ pub fn execute<F: Front>(queue: Rc<Queue<F>>, mut work: Work) -> impl Future<Out
 }
 
 async fn from_the_beginning<F: Front>(queue: &Queue<F>, command: Command) {
+    if F::AT_HAND && lent::execute(queue, &command).await {
+        return;
+    }
     match command.op {
         IoOp::Read { range, fua: false } => read(queue, &command, range).await,
         IoOp::Write { range, .. } => write(queue, command, range).await,
@@ -421,7 +440,7 @@ impl Command {
 
     /// The ask: what an I/O of it to these blocks is to the switch.
     #[inline]
-    fn ask(&self, range: LbaRange) -> Ask {
+    pub(super) fn ask(&self, range: LbaRange) -> Ask {
         let op = match self.op {
             IoOp::Read { .. } | IoOp::Compare { .. } => Op::Read,
             IoOp::Write { .. } => Op::Write,
@@ -510,6 +529,19 @@ impl Command {
             _ => End::Write(success),
         };
         queue.front().answer(self.cid, end);
+    }
+
+    /// Answers a command whose data have not been in a buffer.
+    #[inline]
+    pub(super) fn finish_lent<F: Front>(&self, queue: &Queue<F>, ended: Ended) {
+        match (self.take(queue, ended), self.op) {
+            (Err(error), _) => self.fail(queue, error.into()),
+            (Ok(_), IoOp::Write { .. }) => self.answer_write(queue),
+            (Ok(_), _) => {
+                queue.counters().on_read(u64::from(self.bytes));
+                queue.front().answer(self.cid, End::Other(self.success()));
+            }
+        }
     }
 
     /// Answers any other command that succeeded.

@@ -8,9 +8,9 @@ use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
 
-use flashyard_block::{Class, IoError};
+use flashyard_block::{Class, IoError, Way};
 use flashyard_nvme::{Allowance, Status};
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::{Buf, Data, Lent};
 
 use crate::credit::CreditShare;
 use crate::quota::{Budget, Held, MemoryQuota, Reservation, buffer};
@@ -35,6 +35,13 @@ pub trait Front: 'static {
     fn copy(&self, cid: u16, to: &mut [u8]) -> Result<(), Failure> {
         let _ = (cid, to);
         Err(Failure::Gone)
+    }
+
+    /// Lends the memory of the host in which the data of command `cid` are, or are to be, if all of
+    /// its pieces are multiples of `unit` bytes. Only where they are at hand.
+    fn lend(&self, cid: u16, unit: u32, way: Way) -> Option<Lent> {
+        let _ = (cid, unit, way);
+        None
     }
 
     /// Asks the host for the data of command `cid`, which fill `buf` and are counted against

@@ -7,11 +7,13 @@
 //! | `front` | the trait that a front end implements, once for each I/O queue |
 //! | `queue` | what the commands of a queue share: tenant, namespaces, memory, who waits |
 //! | `command` | plain reads and writes |
+//! | `lent` | those whose data stay in the memory of their host |
 //! | `rare`, `fused` | all other commands; pairs |
 
 mod command;
 mod front;
 mod fused;
+mod lent;
 mod queue;
 mod rare;
 

@@ -112,7 +112,7 @@ impl VfioClient {
     pub async fn reply(&mut self) -> Result<Reply<'_>, ClientError> {
         let mut head = [0; Header::LEN];
         let began = self.stream.recv_exact(&mut head).await?;
-        self.beside = began.ok_or(ClientError::Closed)?;
+        self.beside = began.ok_or(ClientError::Closed)?.take();
         let header = Header::decode(&head)?;
         self.payload.resize(header.payload, 0);
         if header.payload > 0 {

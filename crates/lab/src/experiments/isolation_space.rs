@@ -146,7 +146,7 @@ impl Part<'_> {
 }
 
 /// Of greedy collection with uniform random writes; `a`, above 1, is the flash over the capacity.
-fn write_amplification(a: f64) -> f64 {
+pub(super) fn write_amplification(a: f64) -> f64 {
     // W is where w = -a exp(-a - w) comes to rest, each step nearer by the factor |w| < 1.
     let mut w = 0.0;
     for _ in 0..10_000 {

@@ -4,6 +4,7 @@ mod columns;
 mod drive;
 mod figures;
 mod frontends;
+mod functions_scale;
 mod generalization;
 mod gimbal_dynamic;
 mod gimbal_fairness_clean;
@@ -19,6 +20,7 @@ mod isolation_open_channel;
 mod isolation_space;
 mod isolation_vs_conventional;
 mod latency_curve;
+mod log_write_amplification;
 mod noisy_neighbour;
 mod oracle;
 mod outcome;
@@ -35,7 +37,7 @@ mod validate;
 use crate::experiment::{Experiment, Refused};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 25] = [
+static ALL: [&dyn Experiment; 27] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -61,6 +63,8 @@ static ALL: [&dyn Experiment; 25] = [
     &isolation_active_units::IsolationActiveUnits,
     &isolation_space::IsolationSpace,
     &frontends::Frontends,
+    &functions_scale::FunctionsScale,
+    &log_write_amplification::LogWriteAmplification,
 ];
 
 /// All experiments.

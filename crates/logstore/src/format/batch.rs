@@ -13,7 +13,8 @@ use alloc::vec::Vec;
 
 use super::fields::{get_u16, get_u32, get_u64, is_zero, put};
 use super::{BLOCK, BLOCK_SECTORS, Block, FormatError};
-use crate::entry::{CHUNK_BITS, Lineage};
+use crate::chunk::{MOST_CODEC, begin};
+use crate::entry::{CHUNK_BITS, Entry, Lineage};
 use crate::keyed::Secret;
 
 /// Records of a batch at most.
@@ -78,6 +79,8 @@ pub struct Record {
     pub address: u64,
     /// Sectors of data.
     pub sectors: u32,
+    /// How the data are compressed; 0 when they are not.
+    pub codec: u8,
     /// The checksum of the data.
     pub crc: u32,
 }
@@ -86,10 +89,15 @@ impl Record {
     /// Bytes of a record.
     pub const BYTES: usize = 32;
 
+    /// The entry of its data, in a segment of this generation.
+    pub(crate) fn entry(&self, generation: u32) -> Entry {
+        Entry::stored(self.address, self.sectors, generation, self.crc).with_codec(self.codec)
+    }
+
     /// As it is in a header or a footer.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[0] = self.kind as u8;
+        (bytes[0], bytes[1]) = (self.kind as u8, self.codec);
         put(&mut bytes, 2, (self.sectors as u16).to_le_bytes());
         put(&mut bytes, 4, self.lineage.0.to_le_bytes());
         put(&mut bytes, 8, self.epoch.to_le_bytes());
@@ -126,13 +134,14 @@ impl Record {
             count,
             address,
             sectors: u32::from(get_u16(bytes, 2)),
+            codec: bytes[1],
             crc: get_u32(bytes, 12),
         };
-        record.check(bytes[1])?;
+        record.check()?;
         Ok(record)
     }
 
-    fn check(&self, codec: u8) -> Result<(), FormatError> {
+    fn check(&self) -> Result<(), FormatError> {
         let end = self.chunk.checked_add(self.count);
         let in_range = end.is_some_and(|end| end <= 1 << CHUNK_BITS) && self.count > 0;
         let has_data = matches!(
@@ -143,13 +152,14 @@ impl Record {
             true => (1..64).contains(&self.sectors) && self.address >> 40 == 0,
             false => self.sectors == 0 && self.address == 0,
         };
+        let codec = self.codec == 0 || has_data && self.codec <= MOST_CODEC;
         if self.lineage > Lineage::LAST {
             Err(FormatError::Field("volume"))
         } else if !in_range {
             Err(FormatError::Field("chunk"))
         } else if !place {
             Err(FormatError::Field("address"))
-        } else if codec != 0 {
+        } else if !codec {
             Err(FormatError::Field("codec"))
         } else {
             Ok(())
@@ -263,15 +273,17 @@ impl Header {
         Ok((header, checksum))
     }
 
-    /// The data of the records lie one after another behind the header, and fill the batch.
+    /// The data of the records lie one after another behind the header, and fill the batch: those
+    /// that are compressed without a gap, others each from a whole block on.
     fn check_payload(&self, first: u64, records: &[Record]) -> Result<(), FormatError> {
         let mut next = first + u64::from(self.place.block + 1) * BLOCK_SECTORS;
         let end = next + u64::from(self.blocks.saturating_sub(1)) * BLOCK_SECTORS;
         for record in records.iter().filter(|record| record.sectors > 0) {
-            if record.address != next {
+            let begin = begin(next, record.codec);
+            if record.address != begin {
                 return Err(FormatError::Field("address"));
             }
-            next += u64::from(record.sectors);
+            next = begin + u64::from(record.sectors);
         }
         let fits = next.next_multiple_of(BLOCK_SECTORS) == end && self.blocks > 0;
         match fits && self.blocks <= MOST_BATCH_BLOCKS + 1 {

@@ -14,7 +14,9 @@ use core::fmt;
 pub const BLOCK: usize = 4096;
 /// A block of metadata.
 pub type Block = [u8; BLOCK];
-/// Sectors of 512 bytes in a block: what addresses of data are counted in.
+/// Bytes of a sector: what addresses of data are counted in.
+pub const SECTOR: usize = 512;
+/// Sectors in a block.
 pub const BLOCK_SECTORS: u64 = 8;
 
 /// Why bytes are not what they should be.
@@ -26,6 +28,8 @@ pub enum FormatError {
     Checksum,
     /// A later version of the layout.
     Newer(u32),
+    /// Features that this program does not know, a bit for each.
+    Features(u32),
     /// A good one, of another place.
     Elsewhere,
     /// This field has a value that no program writes.
@@ -42,6 +46,9 @@ impl fmt::Display for FormatError {
                     f,
                     "a later program wrote it, with version {version} of the layout"
                 )
+            }
+            Self::Features(features) => {
+                write!(f, "a later program wrote it, with features {features:#x}")
             }
             Self::Elsewhere => f.write_str("it belongs to another place"),
             Self::Field(name) => write!(f, "its {name} is impossible"),

@@ -4,6 +4,7 @@
 use super::fields::{get_bytes, get_u32, get_u64, is_zero, put};
 use super::page::HEAD;
 use super::{BLOCK, Block, FormatError};
+use crate::chunk::Form;
 use crate::entry::{CHUNK_BITS, Lineage};
 
 /// A row of a page.
@@ -137,14 +138,29 @@ pub struct VolumeRow {
     pub lineage: Lineage,
     /// It is being deleted.
     pub deleting: bool,
-    /// The present epoch; a snapshot ends one.
+    /// The present epoch; of a snapshot the one that it ended.
     pub epoch: u32,
+    /// Whose data it holds: its own number, or for a snapshot that of its volume.
+    pub data: Lineage,
+    /// The layer below, which has what this one inherits: the snapshot before it, or the one that
+    /// it is a clone of.
+    pub parent: Option<Lineage>,
     /// Its size, in chunks.
     pub chunks: u64,
     /// The highest inner page of its map; 0 when nothing is mapped.
     pub root: u32,
-    /// Chunks that are mapped.
+    /// Chunks that are stored in this layer.
     pub mapped: u64,
+    /// Chunks that layers below have.
+    pub shared: u64,
+    /// When it was made, as whoever places the store counts; 0 if that is not known.
+    pub made: u64,
+    /// Sectors that these take.
+    pub sectors: u64,
+    /// How many of them are compressed.
+    pub packed: u64,
+    /// How it keeps its chunks.
+    pub form: Form,
     /// Name, identity and tenant, as whoever places the store wants them.
     pub label: [u8; LABEL],
 }
@@ -154,37 +170,78 @@ impl Row for VolumeRow {
 
     fn encode(&self, bytes: &mut [u8]) {
         put(bytes, 0, self.lineage.0.to_le_bytes());
-        (bytes[4], bytes[5], bytes[6]) = (1, u8::from(self.deleting), 12);
+        (bytes[4], bytes[5]) = (1, u8::from(self.deleting));
+        bytes[6] = self.form.chunk_shift;
+        bytes[7] = self.form.codec;
         put(bytes, 8, self.epoch.to_le_bytes());
         put(bytes, 16, self.chunks.to_le_bytes());
         put(bytes, 24, u64::from(self.root).to_le_bytes());
         put(bytes, 32, self.mapped.to_le_bytes());
+        let data = if self.data == self.lineage {
+            0
+        } else {
+            self.data.0
+        };
+        put(bytes, 40, self.shared.to_le_bytes());
+        put(bytes, 48, data.to_le_bytes());
+        put(
+            bytes,
+            52,
+            self.parent.map_or(0, |parent| parent.0).to_le_bytes(),
+        );
+        put(bytes, 56, self.made.to_le_bytes());
+        // Where nothing is compressed these follow from the number of chunks.
+        if self.packed > 0 {
+            put(bytes, 64, self.sectors.to_le_bytes());
+            put(bytes, 72, self.packed.to_le_bytes());
+        }
         put(bytes, 80, self.label);
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        if bytes[4] != 1 || bytes[5] > 1 || bytes[6] != 12 || bytes[7] != 0 {
+        let form = Form {
+            chunk_shift: bytes[6],
+            codec: bytes[7],
+        };
+        if bytes[4] != 1 || bytes[5] > 1 || !form.is_valid() {
             return Err(FormatError::Field("kind of volume"));
         }
-        if !is_zero(&bytes[12..16]) || !is_zero(&bytes[40..80]) {
+        let packed = get_u64(bytes, 72);
+        if !is_zero(&bytes[12..16]) || packed == 0 && !is_zero(&bytes[64..72]) {
             return Err(FormatError::Field("origin of a volume"));
         }
         let chunks = get_u64(bytes, 16);
         let root = u32::try_from(get_u64(bytes, 24)).ok();
         let lineage = Lineage(get_u32(bytes, 0));
+        let (data, parent) = (Lineage(get_u32(bytes, 48)), Lineage(get_u32(bytes, 52)));
         if lineage > Lineage::LAST || lineage.0 == 0 {
             return Err(FormatError::Field("volume"));
+        }
+        if data.max(parent) > Lineage::LAST || data == lineage || parent == lineage {
+            return Err(FormatError::Field("origin of a volume"));
         }
         if chunks > 1 << CHUNK_BITS {
             return Err(FormatError::Field("size of a volume"));
         }
+        let mapped = get_u64(bytes, 32);
+        let sectors = match packed {
+            0 => mapped.saturating_mul(form.chunk_sectors().into()),
+            _ => get_u64(bytes, 64),
+        };
         Ok(Self {
             lineage,
             deleting: bytes[5] == 1,
             epoch: get_u32(bytes, 8),
+            data: if data.0 == 0 { lineage } else { data },
+            parent: (parent.0 != 0).then_some(parent),
             chunks,
             root: root.ok_or(FormatError::Field("page number"))?,
-            mapped: get_u64(bytes, 32),
+            mapped,
+            shared: get_u64(bytes, 40),
+            made: get_u64(bytes, 56),
+            sectors,
+            packed,
+            form,
             label: get_bytes(bytes, 80),
         })
     }

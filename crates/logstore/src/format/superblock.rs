@@ -9,6 +9,7 @@
 //! 92    next lineage                         96   pages, pages with segments, with the catalogue
 //! 108   references in the directory          112  log entries, incarnations
 //! 120   tail of each lane: checksum of its last batch, watermark (3 x 16)
+//! 168   features
 //! 256   incarnations, 64 x 12                1024 directory, 192 x 16
 //! 4096  log, 512 x 24
 //! ```
@@ -19,6 +20,7 @@ use alloc::vec::Vec;
 use super::FormatError;
 use super::fields::{get_bytes, get_u16, get_u32, get_u64, is_zero, put};
 use super::rows::{PageRef, Row};
+use crate::chunk::Form;
 use crate::keyed::Secret;
 
 /// Bytes of a copy.
@@ -33,7 +35,10 @@ pub const MOST_DIRECTORY: usize = 192;
 pub const MOST_LOG: usize = 512;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FYLOGSTR");
+/// Version of a pool that uses no feature, so that programs without any can open it.
 const VERSION: u32 = 1;
+/// Version of a pool that uses features.
+const VERSION_WITH_FEATURES: u32 = 2;
 const INCARNATIONS_AT: usize = 256;
 const INCARNATION: usize = 12;
 const DIRECTORY_AT: usize = 1024;
@@ -62,6 +67,55 @@ pub struct Tail {
     pub checksum: u64,
     /// The sequence up to which it is durable.
     pub watermark: u64,
+}
+
+/// What a pool uses that its first version did not have. A program opens a pool only when it knows
+/// every feature; a pool that uses none has the first version.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Features(u32);
+
+impl Features {
+    /// Snapshots and clones: entries that are inherited, and layers of volumes.
+    pub const SNAPSHOTS: Self = Self(1);
+    /// Volumes with chunks that are longer than a block or compressed.
+    pub const CODECS: Self = Self(2);
+    /// What this program knows.
+    const KNOWN: Self = Self(Self::SNAPSHOTS.0 | Self::CODECS.0);
+
+    /// These, and those of `other`.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// What volumes of this form need.
+    #[must_use]
+    pub fn of(form: Form) -> Self {
+        match form == Form::default() {
+            true => Self::default(),
+            false => Self::CODECS,
+        }
+    }
+
+    fn version(self) -> u32 {
+        match self.0 {
+            0 => VERSION,
+            _ => VERSION_WITH_FEATURES,
+        }
+    }
+
+    fn decode(version: u32, features: u32) -> Result<Self, FormatError> {
+        match version {
+            VERSION if features == 0 => Ok(Self::default()),
+            VERSION => Err(FormatError::Field("padding")),
+            VERSION_WITH_FEATURES if features & !Self::KNOWN.0 != 0 => {
+                Err(FormatError::Features(features & !Self::KNOWN.0))
+            }
+            VERSION_WITH_FEATURES if features == 0 => Err(FormatError::Field("version")),
+            VERSION_WITH_FEATURES => Ok(Self(features)),
+            _ => Err(FormatError::Newer(version)),
+        }
+    }
 }
 
 /// All of a superblock but which copy it is.
@@ -95,6 +149,8 @@ pub struct Superblock {
     pub catalogue_pages: u32,
     /// How far each lane was.
     pub tails: [Tail; 3],
+    /// What it uses that its first version did not have.
+    pub features: Features,
     /// Where the pages of the directory are.
     pub directory: Vec<PageRef>,
     /// What recovery replays, and which segments are written next.
@@ -111,7 +167,7 @@ impl Superblock {
         put(out, 32, self.secret.0);
         put(out, 48, self.generation.to_le_bytes());
         put(out, 56, self.parent.to_le_bytes());
-        (out[64], out[65], out[66], out[67]) = (copy, 0, 1, VERSION as u8);
+        (out[64], out[65], out[66], out[67]) = (copy, 0, 1, self.features.version() as u8);
         put(out, 68, self.segments.to_le_bytes());
         put(out, 72, self.segment_blocks.to_le_bytes());
         put(out, 80, self.first_block.to_le_bytes());
@@ -127,6 +183,7 @@ impl Superblock {
             put(out, at, tail.checksum.to_le_bytes());
             put(out, at + 8, tail.watermark.to_le_bytes());
         }
+        put(out, 168, self.features.0.to_le_bytes());
         let places = (INCARNATIONS_AT..).step_by(INCARNATION);
         for ((incarnation, generation), at) in self.incarnations.iter().zip(places) {
             put(out, at, incarnation.to_le_bytes());
@@ -155,9 +212,7 @@ impl Superblock {
         if Secret::NONE.checksum(&bytes[8..]) != get_u64(bytes, 0) {
             return Err(FormatError::Checksum);
         }
-        if u32::from(bytes[67]) != VERSION {
-            return Err(FormatError::Newer(u32::from(bytes[67])));
-        }
+        let features = Features::decode(u32::from(bytes[67]), get_u32(bytes, 168))?;
         if bytes[64] != copy || bytes[65..67] != [0, 1] {
             return Err(FormatError::Elsewhere);
         }
@@ -192,6 +247,7 @@ impl Superblock {
                 checksum: get_u64(bytes, at),
                 watermark: get_u64(bytes, at + 8),
             }),
+            features,
             directory: (DIRECTORY_AT..)
                 .step_by(16)
                 .take(directory)
@@ -211,7 +267,7 @@ impl Superblock {
         let ends = [
             (76, 80),
             (116, 120),
-            (168, INCARNATIONS_AT),
+            (172, INCARNATIONS_AT),
             (
                 INCARNATIONS_AT + self.incarnations.len() * INCARNATION,
                 DIRECTORY_AT,

@@ -1,4 +1,4 @@
-//! What a checkpoint does to the map: leaves take frozen records, and those of deleted volumes go.
+//! What a checkpoint does to the map: leaves take frozen records.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::checkpoint::Phase;
 use super::io::AnyPage;
 use super::segments::Use;
-use super::state::Store;
+use super::state::{Store, Tally};
 use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
 use crate::format::page::{self, Head, PageKind};
 use crate::format::rows::{PageRef, Row};
@@ -16,9 +16,7 @@ use crate::table::Table;
 /// Leaves that are read ahead.
 const AHEAD: usize = 16;
 /// Runs of pages in flight at most.
-const MOST_RUNS: u32 = 8;
-/// Leaves of deleted volumes that one checkpoint takes.
-const DELETES: usize = 512;
+pub(super) const MOST_RUNS: u32 = 8;
 
 impl Store {
     /// Changes and writes each touched leaf once, in the order of the frozen table.
@@ -33,7 +31,7 @@ impl Store {
                     self.load_of(lineage, leaf);
                 }
             }
-            let page = self.page_of(lineage, leaf);
+            let (page, _) = self.source(self.target(lineage), leaf);
             if self.loading.contains(&page) {
                 return;
             }
@@ -43,6 +41,8 @@ impl Store {
         if self.checkpoint.next < self.frozen.leaves() || !self.move_pages() {
             return;
         }
+        self.checkpoint.most_merged = self.most_merged(self.frozen.leaves());
+        self.checkpoint.fresh.clear();
         self.frozen.clear();
         if self.frozen.capacity() != self.limits.records {
             self.frozen = Table::new(self.limits.records, self.options.seed);
@@ -52,26 +52,29 @@ impl Store {
         self.checkpoint.phase = Phase::Deletes;
     }
 
-    fn page_of(&self, lineage: Lineage, leaf: u64) -> u32 {
+    pub(super) fn page_of(&self, lineage: Lineage, leaf: u64) -> u32 {
         let volume = self.volumes.get(&lineage);
         volume.map_or(0, |volume| volume.tree.leaf(leaf))
     }
 
     fn load_of(&mut self, lineage: Lineage, leaf: u64) {
-        let page = self.page_of(lineage, leaf);
+        let (page, _) = self.source(self.target(lineage), leaf);
         if page != 0 {
             self.load(page);
         }
     }
 
     fn apply_leaf(&mut self, number: usize, lineage: Lineage, leaf: u64) {
-        let Some(volume) = self.volumes.get(&lineage).filter(|volume| !volume.deleting) else {
+        // Also of what is being deleted: what was moved has left a segment that is freed.
+        let layer = self.target(lineage);
+        let Some(volume) = self.volumes.get(&layer) else {
             return;
         };
         let (page, epoch) = (volume.tree.leaf(leaf), volume.epoch);
-        let mut bytes = self.leaf_bytes(page);
+        let mut bytes = self.layer_bytes(layer, leaf);
         let segments = &mut self.segments;
-        let mut mapped = 0;
+        let (mut gone, mut come) = (Tally::default(), Tally::default());
+        let (mut shared, mut poisoned) = (0, 0);
         let mut changed = false;
         self.frozen.changes(number, |place, entry| {
             let before = page::set_leaf_entry(&mut bytes, place, entry);
@@ -82,23 +85,50 @@ impl Store {
                 {
                     segments.add_live(segment, sign * i64::from(entry.sectors()));
                 }
-                mapped += sign * i64::from(entry.is_stored());
             }
+            shared -= i64::from(before.is_inherited());
+            poisoned += i64::from(before.is_stored() && entry.is_lost());
+            gone.add(before);
+            come.add(entry);
         });
-        self.count_mapped(lineage, mapped);
+        self.count(layer, gone, come, shared);
+        let mapped = come.chunks.cast_signed() - gone.chunks.cast_signed();
+        self.count_above(layer, leaf, mapped + shared, poisoned);
         let place = |place| page::leaf_entry(&bytes, place) != Entry::UNMAPPED;
-        if (0..LEAF_CHUNKS as usize).any(place) {
+        if self.has_below(layer, leaf) || (0..LEAF_CHUNKS as usize).any(place) {
             if changed || self.lost.contains(&page) {
-                self.put_leaf(lineage, leaf, page, epoch, bytes);
+                self.put_leaf(layer, leaf, page, epoch, bytes);
             }
         } else if page != 0 {
-            self.set_leaf(lineage, leaf, 0);
+            self.set_leaf(layer, leaf, 0);
             self.drop_page(page);
         }
     }
 
+    /// Whether a layer below this one has the leaf: then one without entries says something.
+    fn has_below(&self, layer: Lineage, leaf: u64) -> bool {
+        let parent = self.volumes.get(&layer).and_then(|volume| volume.parent);
+        parent.is_some_and(|parent| self.source(parent, leaf).0 != 0)
+    }
+
+    /// A leaf of a layer: its own, or what it inherits.
+    fn layer_bytes(&mut self, layer: Lineage, leaf: u64) -> Box<Block> {
+        let (page, from) = self.source(layer, leaf);
+        let mut bytes = self.leaf_bytes(page);
+        let below = self.volumes.get(&from).filter(|_| from != layer);
+        let Some((data, epoch)) = below.map(|below| (below.data, below.epoch)) else {
+            return bytes;
+        };
+        for place in 0..LEAF_CHUNKS as usize {
+            if page::leaf_entry(&bytes, place).is_stored() {
+                page::set_leaf_entry(&mut bytes, place, Entry::inherited(data, epoch));
+            }
+        }
+        bytes
+    }
+
     /// A leaf as it is; what a lost one had is lost.
-    fn leaf_bytes(&mut self, page: u32) -> Box<Block> {
+    pub(super) fn leaf_bytes(&mut self, page: u32) -> Box<Block> {
         if let Some(bytes) = self.cache.get(page).filter(|_| page != 0) {
             return Box::new(*bytes);
         }
@@ -111,7 +141,7 @@ impl Store {
         bytes
     }
 
-    fn put_leaf(
+    pub(super) fn put_leaf(
         &mut self,
         lineage: Lineage,
         leaf: u64,
@@ -128,10 +158,14 @@ impl Store {
             }
             page => page,
         };
+        let data = self
+            .volumes
+            .get(&lineage)
+            .map_or(lineage, |volume| volume.data);
         let head = Head {
             kind: PageKind::Leaf,
             level: 0,
-            lineage: lineage.0,
+            lineage: data.0,
             birth: self.pages.get(page).birth,
             index: leaf,
             page: u64::from(page),
@@ -146,7 +180,7 @@ impl Store {
         self.put_page(AnyPage::Numbered(page), &bytes, false);
     }
 
-    fn set_leaf(&mut self, lineage: Lineage, leaf: u64, page: u32) {
+    pub(super) fn set_leaf(&mut self, lineage: Lineage, leaf: u64, page: u32) {
         let mut gone = Vec::new();
         if let Some(volume) = self.volumes.get_mut(&lineage) {
             volume.tree.set_leaf(leaf, page, &mut self.pages, &mut gone);
@@ -156,71 +190,51 @@ impl Store {
         }
     }
 
-    fn count_mapped(&mut self, lineage: Lineage, more: i64) {
-        let add = |count: u64| count.saturating_add_signed(more);
-        self.mapped = add(self.mapped);
-        if let Some(volume) = self.volumes.get_mut(&lineage) {
-            volume.mapped = add(volume.mapped);
+    /// Entries of a layer have gone and others have come, and it inherits so many more or fewer.
+    pub(super) fn count(&mut self, layer: Lineage, gone: Tally, come: Tally, shared: i64) {
+        self.stored.change(gone, come);
+        if let Some(volume) = self.volumes.get_mut(&layer) {
+            volume.tally.change(gone, come);
+            volume.shared = volume.shared.saturating_add_signed(shared);
+        }
+    }
+
+    /// A layer inherits so many chunks more or fewer.
+    pub(super) fn count_shared(&mut self, layer: Lineage, shared: i64) {
+        self.count(layer, Tally::default(), Tally::default(), shared);
+    }
+
+    /// What is above a layer inherits what it takes now if it has just ended, and loses what the
+    /// medium has lost.
+    fn count_above(&mut self, layer: Lineage, leaf: u64, more: i64, poisoned: i64) {
+        let fresh = self.checkpoint.fresh.iter();
+        let mut fresh = fresh.filter(|fresh| fresh.layer == layer);
+        if let Some(fresh) = fresh.next().copied() {
+            if fresh.below {
+                self.count_shared(fresh.volume, more);
+            }
+            return;
+        }
+        if poisoned == 0 {
+            return;
+        }
+        let others = self.volumes.keys().copied();
+        let others: Vec<Lineage> = others.filter(|&other| other != layer).collect();
+        for other in others {
+            if self.source(other, leaf).1 == layer {
+                self.count_shared(other, -poisoned);
+            }
         }
     }
 
     /// A page is not needed any more.
-    fn drop_page(&mut self, page: u32) {
+    pub(super) fn drop_page(&mut self, page: u32) {
         let was = self.pages.get(page);
         self.release_place(was.block);
         self.release_place(was.copy);
         self.pages.remove(page);
         self.cache.remove(page);
         self.lost.remove(&page);
-    }
-
-    /// Takes leaves of deleted volumes out of the counts, some in each checkpoint.
-    pub(super) fn apply_deletes(&mut self) {
-        while self.checkpoint.next < DELETES {
-            let volume = self.volumes.values().find(|volume| volume.deleting);
-            let Some(volume) = volume else {
-                break;
-            };
-            let lineage = volume.lineage;
-            let Some((leaf, page)) = volume.tree.next_leaf(0) else {
-                self.mapped = self.mapped.saturating_sub(volume.mapped);
-                self.volumes.remove(&lineage);
-                continue;
-            };
-            let mut ahead = leaf;
-            for _ in 0..AHEAD {
-                let volume = self.volumes.get(&lineage);
-                let Some((leaf, page)) = volume.and_then(|volume| volume.tree.next_leaf(ahead))
-                else {
-                    break;
-                };
-                self.load(page);
-                ahead = leaf + 1;
-            }
-            if self.loading.contains(&page) {
-                return;
-            }
-            self.delete_leaf(lineage, leaf, page);
-            self.checkpoint.next += 1;
-        }
-        self.checkpoint.phase = Phase::System;
-    }
-
-    fn delete_leaf(&mut self, lineage: Lineage, leaf: u64, page: u32) {
-        let bytes = self.leaf_bytes(page);
-        let mut mapped = 0;
-        for place in 0..LEAF_CHUNKS as usize {
-            let entry = page::leaf_entry(&bytes, place);
-            if let Some(segment) = self.segments.geometry.segment_of(entry.address())
-                && entry.is_stored()
-            {
-                self.segments.add_live(segment, -i64::from(entry.sectors()));
-                mapped -= 1;
-            }
-        }
-        self.count_mapped(lineage, mapped);
-        self.set_leaf(lineage, leaf, 0);
-        self.drop_page(page);
     }
 
     /// Which pages have to leave map segments that are nearly empty, when there are many of these.

@@ -5,9 +5,12 @@ use alloc::vec::Vec;
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Request, Tag, Target};
 use super::lane::End;
 use super::segments::Use;
+use super::split::{Fresh, Splits};
 use super::state::{State, Store};
 use crate::format::batch::Lane;
-use crate::format::superblock::{COPIES, LogEntry, MOST_INCARNATIONS, MOST_LOG, SUPERBLOCK, Tail};
+use crate::format::superblock::{
+    COPIES, Features, LogEntry, MOST_INCARNATIONS, MOST_LOG, SUPERBLOCK, Tail,
+};
 use crate::format::{BLOCK, superblock::Superblock};
 
 /// What a checkpoint does; each phase ends when its writes have.
@@ -52,6 +55,15 @@ pub(super) struct Checkpoint {
     pub list_wanted: bool,
     /// The next touched leaf of the frozen table.
     pub next: usize,
+    /// Layers of volumes that end with the next cut.
+    pub splits: Vec<Splits>,
+    /// Layers that have ended with this one, until leaves have their records.
+    pub fresh: Vec<Fresh>,
+    /// This checkpoint takes leaves of what is deleted, and so many at most.
+    pub deletes: bool,
+    pub most_merged: usize,
+    /// Garbage collection leaves the next turn to what is deleted.
+    pub deletes_next: bool,
     /// Leaves that have to leave their segment.
     pub moving: Vec<u32>,
     /// The last batch of each lane before the cut, and where it ended.
@@ -67,8 +79,10 @@ pub(super) struct Checkpoint {
     /// Segments that nothing refers to in the next one.
     pub drained: Vec<u32>,
     waiting: Vec<Request>,
-    serving: Vec<Request>,
+    pub serving: Vec<Request>,
     pub failures: u32,
+    /// Blocks of batches since the last cut.
+    pub log_blocks: u64,
 }
 
 /// A run of pages that is being filled, in its own segment.
@@ -86,6 +100,11 @@ impl Checkpoint {
     pub fn wait(&mut self, request: Request) {
         self.waiting.push(request);
         self.wanted = true;
+    }
+
+    /// Layers that are to end with the next cut.
+    pub fn split(&mut self, splits: Splits) {
+        self.splits.push(splits);
     }
 
     /// Whether a superblock is on its way.
@@ -109,6 +128,8 @@ impl Checkpoint {
     pub fn give_up(&mut self) -> Vec<Request> {
         let mut all = core::mem::take(&mut self.waiting);
         all.append(&mut self.serving);
+        let splits = core::mem::take(&mut self.splits);
+        all.extend(splits.into_iter().map(|splits| splits.request));
         all
     }
 
@@ -157,8 +178,7 @@ impl Store {
             return;
         }
         let few = self.segments.listed() < self.limits.listed / 2;
-        let more = self.segments.free() > self.limits.map_reserve;
-        if (few || self.checkpoint.list_wanted) && more {
+        if (few || self.checkpoint.list_wanted) && self.can_list() {
             self.checkpoint.list_wanted = false;
             return self.checkpoint.begin(Kind::List);
         }
@@ -166,13 +186,24 @@ impl Store {
             // What recovery found: its cut is where the log of the former life ends.
             self.checkpoint.wanted = true;
         }
-        if self.active.room() < self.limits.records / 4 {
+        // Chunks that are written again and again take no room in the table, but in the log.
+        let full = self.superblock.log.len() == MOST_LOG;
+        let long = self.checkpoint.log_blocks >= self.limits.log_blocks || few && full;
+        if self.active.room() < self.limits.records / 4 || long {
+            self.checkpoint.wanted = true;
+        }
+        if !self.checkpoint.splits.is_empty() || self.may_merge() {
             self.checkpoint.wanted = true;
         }
         let failing = self.lanes.iter().any(|lane| lane.failing);
         if self.checkpoint.wanted && !failing {
             self.freeze();
         }
+    }
+
+    /// Whether a superblock at the same cut can list more segments.
+    pub(super) fn can_list(&self) -> bool {
+        self.segments.free() > self.limits.map_reserve && self.superblock.log.len() < MOST_LOG
     }
 
     /// The cut: batches that are open are closed, records that come now belong to the next one.
@@ -195,6 +226,9 @@ impl Store {
         }
         self.checkpoint.wanted = false;
         if whole {
+            self.checkpoint.log_blocks = 0;
+            self.split_layers();
+            self.checkpoint.deletes = self.is_deleting() && self.collector.is_idle();
             self.begin_freeing();
         }
         let waiting = core::mem::take(&mut self.checkpoint.waiting);
@@ -202,6 +236,11 @@ impl Store {
         self.checkpoint.next = 0;
         self.choose_moving();
         self.checkpoint.begin(Kind::Cut);
+    }
+
+    /// Whether a cut can take leaves of what is deleted.
+    fn may_merge(&self) -> bool {
+        self.is_deleting() && self.collector.is_idle() && self.frozen.is_empty()
     }
 
     /// Nothing in this cut refers to segments that are drained and not being read.
@@ -288,6 +327,9 @@ impl Store {
         let parent = self.superblock.encode(0);
         next.parent = crate::format::fields::get_u64(&parent, 0);
         next.next_lineage = self.next_lineage;
+        for volume in self.volumes.values() {
+            next.features = next.features.with(Features::of(volume.form));
+        }
         match self.checkpoint.kind {
             Kind::Cut => self.describe_cut(&mut next),
             Kind::List => {}
@@ -309,6 +351,9 @@ impl Store {
     /// What a new cut says: the map, and the log that begins at it.
     fn describe_cut(&mut self, next: &mut Superblock) {
         next.pages = self.pages.count();
+        if self.volumes.values().any(|volume| volume.parent.is_some()) {
+            next.features = next.features.with(Features::SNAPSHOTS);
+        }
         next.directory.clone_from(&self.pages.directory);
         self.decided.clear();
         next.log.clear();
@@ -385,6 +430,9 @@ impl Store {
         match self.checkpoint.kind {
             Kind::Cut => {
                 self.stats.checkpoints += 1;
+                if core::mem::take(&mut self.checkpoint.deletes) {
+                    self.checkpoint.deletes_next = false;
+                }
                 self.free_segments();
                 for request in core::mem::take(&mut self.checkpoint.serving) {
                     self.answer(request, Outcome::Success);
@@ -394,9 +442,6 @@ impl Store {
         }
         if self.state == State::Opening {
             self.state = State::Ready;
-        }
-        if self.is_deleting() {
-            self.checkpoint.wanted = true;
         }
         self.progress = true;
     }

@@ -3,18 +3,20 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::io::{Action, IoError, IoOp, Part, Purpose, Sum, Tag};
+use super::io::{Action, IoError, IoOp, Part, Purpose, Read, Tag};
 use super::lane::kept;
-use super::reads::{Found, verify};
+use super::reads::Found;
 use super::scan::Scan;
 use super::segments::Use;
 use super::state::Store;
-use crate::entry::{Entry, Lineage};
+use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
 use crate::format::BLOCK_SECTORS;
 use crate::format::batch::{Lane, Record, RecordKind};
 
 /// Victims that are emptied together.
-const VICTIMS: usize = 4;
+const VICTIMS: usize = 8;
+/// Segments that are found in one look at all.
+const CANDIDATES: usize = 64;
 /// Reads of victims in flight at most, and blocks of each.
 const READS: u32 = 4;
 const READ_BLOCKS: u64 = 32;
@@ -40,6 +42,14 @@ struct Item {
     epoch: u32,
 }
 
+impl Item {
+    /// In what order data are moved: what is packed apart from what begins at whole blocks, so that
+    /// few blocks are left with a gap.
+    fn order(&self) -> (bool, u64) {
+        (self.entry.codec() != 0, self.entry.address())
+    }
+}
+
 /// A chunk that was read: where, or that it could not be.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
@@ -51,6 +61,12 @@ struct Moved {
 pub(super) struct Collector {
     phase: Phase,
     victims: Vec<u32>,
+    /// Segments to collect next, the best last; and the cuts that were durable when they were
+    /// looked for, and whether space was short.
+    candidates: Vec<u32>,
+    looked_at: (u64, bool),
+    /// There were none.
+    none_left: bool,
     scans: Vec<Scan>,
     items: Vec<Item>,
     next: usize,
@@ -62,6 +78,11 @@ pub(super) struct Collector {
 }
 
 impl Collector {
+    /// Whether it moves nothing.
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+
     /// Whether all that lives in the victims is in batches.
     pub fn is_settling(&self) -> bool {
         self.phase == Phase::Settling
@@ -70,6 +91,7 @@ impl Collector {
 
 impl Store {
     pub(super) fn collect(&mut self) {
+        self.cut_for_space();
         loop {
             let before = self.collector.phase;
             match before {
@@ -86,31 +108,41 @@ impl Store {
         }
     }
 
+    /// What is drained comes back with the next cut, which the memory table wants soon enough: a
+    /// cut costs too much to be made for a few segments. Only when space is short it is.
+    fn cut_for_space(&mut self) {
+        let starved = self.lanes.iter().any(|lane| lane.starved);
+        let short = self.headroom() < -i64::from(self.limits.lead) / 2;
+        if (short || starved) && !self.checkpoint.drained.is_empty() {
+            self.checkpoint.wanted = true;
+        }
+    }
+
     fn choose_victims(&mut self) {
         let starved = self.lanes.iter().any(|lane| lane.starved);
         let headroom = self.headroom();
         let lead = i64::from(self.limits.lead);
-        if headroom >= lead / 4 && !starved {
+        let drained = i64::try_from(self.checkpoint.drained.len()).unwrap_or(i64::MAX);
+        let short = headroom < -lead / 2;
+        let enough = headroom.saturating_add(drained) >= lead / 4 && !(starved && drained == 0);
+        // What recovery found is in no count before its cut: segments that hold it look empty, and
+        // there might be no room for what lives in them.
+        let unknown = !self.decided.is_empty();
+        let deletes = self.checkpoint.deletes_next && self.is_deleting();
+        if enough || unknown || deletes || self.checkpoint.deletes {
             return;
         }
-        // What is drained comes back with the next cut.
-        if !self.checkpoint.drained.is_empty() {
-            self.checkpoint.wanted = true;
-        }
-        if self.is_deleting() || self.checkpoint.drained.len() >= 2 * VICTIMS {
-            return;
-        }
-        let greedy = headroom < -lead / 2;
         // What lives in the victims has to find a place, also when cuts end batches early.
         let room = self.segments.listed().saturating_sub(kept(Lane::Collector));
         let room = room * self.segments.geometry.most_live() * 3 / 4;
         let mut room = u64::from(room) * BLOCK_SECTORS;
         while self.collector.victims.len() < VICTIMS {
-            let Some(victim) = self.segments.victim(self.sequence, greedy) else {
+            let Some(victim) = self.next_candidate(short) else {
                 break;
             };
             let live = u64::from(self.segments.get(victim).live);
             if live > room {
+                self.collector.candidates.push(victim);
                 break;
             }
             room -= live;
@@ -135,11 +167,33 @@ impl Store {
         self.collector.phase = Phase::Listing;
     }
 
+    /// The segment that is best to collect. Counts change with cuts only, so one look at all
+    /// segments is good for many until the next one.
+    fn next_candidate(&mut self, greedy: bool) -> Option<u32> {
+        let now = (self.stats.checkpoints, greedy);
+        if self.collector.looked_at != now {
+            (self.collector.looked_at, self.collector.none_left) = (now, false);
+            self.collector.candidates.clear();
+        }
+        while let Some(victim) = self.collector.candidates.pop() {
+            if self.segments.may_collect(self.segments.get(victim)) {
+                return Some(victim);
+            }
+        }
+        if !self.collector.none_left {
+            self.collector.candidates = self.segments.victims(CANDIDATES, self.sequence, greedy);
+        }
+        self.collector.none_left = self.collector.candidates.is_empty();
+        self.collector.candidates.pop()
+    }
+
     /// Nothing can be won. A cut may show garbage; when two have not, the pool is full.
     fn no_victims(&mut self, starved: bool) {
         let cuts = self.stats.checkpoints;
         match self.collector.idle_at {
             _ if !starved => {}
+            // What is deleted makes room.
+            _ if self.is_deleting() => self.checkpoint.deletes_next = true,
             None => {
                 self.collector.idle_at = Some(cuts);
                 self.checkpoint.wanted = true;
@@ -171,6 +225,12 @@ impl Store {
         }
     }
 
+    /// Whether bytes are what the list of a victim goes on with.
+    pub(super) fn is_list(&self, victim: u32, bytes: &[u8]) -> bool {
+        let scan = self.collector.scans.get(victim as usize);
+        scan.is_none_or(|scan| scan.is_good(self.secret, bytes))
+    }
+
     pub(super) fn victim_listed(&mut self, tag: Tag, number: u32, result: Result<&[u8], IoError>) {
         self.ios.release(tag);
         self.collector.reads -= 1;
@@ -196,7 +256,7 @@ impl Store {
             let items = stored.map(|record| Item {
                 lineage: record.lineage,
                 chunk: record.chunk,
-                entry: Entry::stored(record.address, record.sectors, generation, record.crc),
+                entry: record.entry(generation),
                 epoch: record.epoch,
             });
             self.collector.items.extend(items);
@@ -211,26 +271,30 @@ impl Store {
     /// Asks the maps of every record: counts advise, maps decide.
     fn look_up(&mut self) {
         while let Some(&item) = self.collector.items.get(self.collector.next) {
-            match self.find(item.lineage, item.chunk) {
-                Found::At(entry) if entry == item.entry => self.collector.live.push(item),
-                Found::At(_) => {}
+            match self.find_held(item) {
+                Found::At(entry, _) if entry == item.entry => self.collector.live.push(item),
+                Found::At(..) => {}
                 Found::In(_) => return self.load_ahead(),
             }
             self.collector.next += 1;
         }
         self.collector.items.clear();
-        self.collector
-            .live
-            .sort_unstable_by_key(|item| item.entry.address());
+        self.collector.live.sort_unstable_by_key(Item::order);
         self.collector.next = 0;
         self.collector.phase = Phase::Moving;
+    }
+
+    /// What the layer says that has what was written then.
+    fn find_held(&mut self, item: Item) -> Found {
+        let layer = self.holder(item.lineage, item.epoch, item.chunk / LEAF_CHUNKS);
+        self.find_own(layer, item.chunk)
     }
 
     fn load_ahead(&mut self) {
         for ahead in self.collector.next..self.collector.next + AHEAD {
             let item = self.collector.items.get(ahead).copied();
             if let Some(item) = item
-                && let Found::In(page) = self.find(item.lineage, item.chunk)
+                && let Found::In(page) = self.find_held(item)
             {
                 self.load(page);
             }
@@ -244,26 +308,24 @@ impl Store {
             let Some(&begin) = self.collector.live.get(first) else {
                 break;
             };
-            let address = begin.entry.address();
-            let run = self.collector.live[first..].iter().zip(0..READ_BLOCKS);
-            let run = run.take_while(|(item, ahead)| {
-                item.entry.address() == address + ahead * BLOCK_SECTORS
+            let block = begin.entry.address() / BLOCK_SECTORS;
+            let most = (block + READ_BLOCKS) * BLOCK_SECTORS;
+            let mut end = begin.entry.address();
+            let run = self.collector.live[first..].iter().take_while(|item| {
+                let follows = item.entry.address() == end && item.entry.end() <= most;
+                end = if follows { item.entry.end() } else { end };
+                follows
             });
-            let blocks = run.count();
-            let block = address / BLOCK_SECTORS;
-            let tag = self
-                .ios
-                .begin(IoOp::Read, block, blocks as u32, Purpose::Collect);
-            for item in &self.collector.live[first..first + blocks] {
-                self.ios.get_mut(tag).sums.push(Sum {
-                    lineage: item.lineage,
-                    chunk: item.chunk,
-                    crc: item.entry.crc,
-                });
+            let chunks = run.count();
+            let blocks = (end.div_ceil(BLOCK_SECTORS) - block) as u32;
+            let tag = self.ios.begin(IoOp::Read, block, blocks, Purpose::Collect);
+            for item in &self.collector.live[first..first + chunks] {
+                let read = Read::new(item.lineage, item.chunk, item.entry, block);
+                self.ios.get_mut(tag).chunks.push(read);
             }
             self.out.push_back(Action::Submit(tag));
             self.collector.reads += 1;
-            self.collector.next += blocks;
+            self.collector.next += chunks;
         }
         self.append_moved();
         let done = self.collector.next == self.collector.live.len();
@@ -276,26 +338,28 @@ impl Store {
     pub(super) fn victim_read(&mut self, tag: Tag, result: Result<&[u8], IoError>) {
         let io = self.ios.get(tag);
         let bytes = result.unwrap_or_default();
-        let good: Vec<bool> = verify(&io.sums, bytes).collect();
+        let good: Vec<bool> = io.chunks.iter().map(|chunk| chunk.is_good(bytes)).collect();
         if io.tries == 0 && !good.iter().all(|&good| good) {
             self.stats.bad_reads += 1;
-            self.ios.again(tag);
-            self.out.push_back(Action::Submit(tag));
+            self.ask_again(tag);
             return;
         }
         self.collector.reads -= 1;
-        let address = io.block * BLOCK_SECTORS;
-        let at = self
-            .collector
-            .live
-            .partition_point(|item| item.entry.address() < address);
-        let items = self.collector.live.iter().skip(at).take(good.len());
-        for ((&item, &good), place) in items.zip(&good).zip(0..) {
-            let from = good.then_some((tag, place));
+        let order = io.chunks.first().map_or((false, 0), |chunk| {
+            let address = io.block * BLOCK_SECTORS + u64::from(chunk.first);
+            (chunk.codec != 0, address)
+        });
+        let live = &self.collector.live;
+        let at = live.partition_point(|item| item.order() < order);
+        let items = live.iter().skip(at).zip(&io.chunks);
+        let mut kept = 0;
+        for ((&item, chunk), &good) in items.zip(&good) {
+            let from = good.then_some((tag, chunk.first));
+            kept += if good { chunk.sectors } else { 0 };
             self.collector.moved.push_back(Moved { item, from });
         }
         // One more, so that it stays until all of it was looked at.
-        self.ios.get_mut(tag).copies = good.iter().filter(|&&good| good).count() as u32 + 1;
+        self.ios.get_mut(tag).copies = kept + 1;
         self.release_copy(tag, 1);
     }
 
@@ -303,8 +367,8 @@ impl Store {
     fn append_moved(&mut self) {
         while let Some(moved) = self.collector.moved.front().copied() {
             let item = moved.item;
-            let found = match self.find(item.lineage, item.chunk) {
-                Found::At(entry) => entry,
+            let (found, layer) = match self.find_held(item) {
+                Found::At(entry, layer) => (entry, layer),
                 Found::In(page) => return self.load(page),
             };
             if found == item.entry {
@@ -312,22 +376,24 @@ impl Store {
                     self.checkpoint.wanted = true;
                     return;
                 }
-                let data = u32::from(moved.from.is_some());
-                if !self.make_room(Lane::Collector, 1, data) {
+                let data = moved
+                    .from
+                    .map(|_| (item.entry.sectors(), item.entry.codec()));
+                if !self.make_room(Lane::Collector, 1, data.into_iter()) {
                     return;
                 }
-                self.append_move(moved);
+                self.append_move(moved, layer);
                 self.progress = true;
             } else if let Some((tag, _)) = moved.from {
-                self.release_copy(tag, 1);
+                self.release_copy(tag, item.entry.sectors());
             }
             self.collector.moved.pop_front();
         }
     }
 
-    fn append_move(&mut self, moved: Moved) {
+    fn append_move(&mut self, moved: Moved, layer: Lineage) {
         let item = moved.item;
-        let (address, generation) = self.next_address(Lane::Collector);
+        let (address, generation) = self.first_address(Lane::Collector);
         let Some(batch) = &mut self.lanes[Lane::Collector as usize].open else {
             return;
         };
@@ -339,26 +405,28 @@ impl Store {
             count: 1,
             address: 0,
             sectors: 0,
+            codec: 0,
             crc: 0,
         };
         let mut entry = Entry::LOST;
         if let Some((read, first)) = moved.from {
-            let sectors = item.entry.sectors();
-            (record.kind, record.address) = (RecordKind::Move, address);
-            (record.sectors, record.crc) = (sectors, item.entry.crc);
-            entry = Entry::stored(address, sectors, generation, item.entry.crc);
-            batch.data += 1;
+            let (sectors, codec) = (item.entry.sectors(), item.entry.codec());
+            record.kind = RecordKind::Move;
+            record.address = address + u64::from(batch.take(sectors, codec));
+            (record.sectors, record.codec, record.crc) = (sectors, codec, item.entry.crc);
+            entry = record.entry(generation);
             batch.push(Part::Copy {
                 read,
                 first,
-                blocks: 1,
+                sectors,
             });
-            self.stats.moved_blocks += 1;
+            self.stats.moved_blocks += u64::from(sectors).div_ceil(BLOCK_SECTORS);
         } else {
             self.stats.poisoned += 1;
         }
         batch.records.push(record);
-        let put = self.active.put(item.lineage, item.chunk, entry, item.epoch);
+        batch.layers.push(layer);
+        let put = self.active.put(layer, item.chunk, entry, item.epoch);
         debug_assert!(put.is_ok(), "there was room");
     }
 
@@ -377,5 +445,6 @@ impl Store {
             self.stats.victims += 1;
         }
         self.collector.phase = Phase::Idle;
+        self.checkpoint.deletes_next = true;
     }
 }

@@ -3,18 +3,18 @@
 use core::ops::Range;
 
 use super::flusher::FlushWait;
-use super::io::{MOST_CHUNKS, MOST_TRIM, Outcome, Part, Refused, Request};
+use super::io::{MOST_TRIM, Outcome, Part, Refused, Request};
 use super::lane::{Ask, Waiter, Waiting};
-use super::map::Tree;
 use super::reads::Found;
-use super::state::{MOST_VOLUMES, State, Store, Volume};
+use super::state::{State, Store, Volume};
+use crate::chunk::{Form, Stored};
 use crate::entry::{CHUNK_BITS, Entry, LEAF_CHUNKS, Lineage};
 use crate::format::BLOCK_SECTORS;
 use crate::format::batch::{Lane, Record, RecordKind};
 use crate::format::rows::LABEL;
 
-/// What a chunk may add to the blocks in use: itself, and a new leaf twice.
-const MOST_ADDED: u64 = 3;
+/// What a chunk may add to the blocks in use beside itself: a new leaf twice.
+const LEAF_ADDED: u64 = 2;
 
 /// Whether something can begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,39 +25,49 @@ enum Admit {
 }
 
 impl Store {
-    /// Makes a volume of so many chunks; done when it is durable. It takes requests at once.
+    /// Makes a volume of so many blocks of 4 KiB, each stored as it is.
     pub fn create_volume(
         &mut self,
         request: Request,
         chunks: u64,
         label: [u8; LABEL],
     ) -> Result<Lineage, Refused> {
+        self.create_formed(request, chunks, Form::default(), label)
+    }
+
+    /// The number of the next volume.
+    pub fn next_lineage(&self) -> Lineage {
+        Lineage(self.next_lineage)
+    }
+
+    /// Makes a volume of so many chunks; done when it is durable. It takes requests at once.
+    pub fn create_formed(
+        &mut self,
+        request: Request,
+        chunks: u64,
+        form: Form,
+        label: [u8; LABEL],
+    ) -> Result<Lineage, Refused> {
         self.may_change()?;
-        if self.volumes.len() == MOST_VOLUMES || self.next_lineage > Lineage::LAST.0 {
-            return Err(Refused::TooManyVolumes);
+        self.may_add(1)?;
+        if !form.is_valid() {
+            return Err(Refused::Form);
         }
         if chunks == 0 || chunks > 1 << CHUNK_BITS {
             return Err(Refused::Range);
         }
-        let lineage = Lineage(self.next_lineage);
-        self.next_lineage += 1;
+        let lineage = self.next_number();
         let volume = Volume {
-            lineage,
-            chunks,
-            mapped: 0,
-            label,
-            deleting: false,
-            epoch: 1,
-            lane: Lane::User,
-            last: [0; 3],
-            tree: Tree::default(),
+            form,
+            ..Volume::new(lineage, chunks, label)
         };
         self.volumes.insert(lineage, volume);
         self.checkpoint.wait(request);
         Ok(lineage)
     }
 
-    /// Makes a volume larger and changes its label; done when that is durable.
+    /// Makes a volume larger and changes its label, or that of a snapshot; done when that is
+    /// durable.
     pub fn change_volume(
         &mut self,
         request: Request,
@@ -69,7 +79,8 @@ impl Store {
         let volume = self.volumes.get_mut(&lineage);
         let volume = volume.filter(|volume| !volume.deleting);
         let volume = volume.ok_or(Refused::NoVolume)?;
-        if chunks < volume.chunks || chunks > 1 << CHUNK_BITS {
+        let smaller = chunks < volume.chunks || volume.is_snapshot() && chunks > volume.chunks;
+        if smaller || chunks > 1 << CHUNK_BITS {
             return Err(Refused::Range);
         }
         (volume.chunks, volume.label) = (chunks, label);
@@ -77,12 +88,14 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes a volume; done when that is durable. Its space comes back by and by.
+    /// Deletes a volume without snapshots, or a snapshot without clones; done when that is durable.
+    /// Its space comes back by and by.
     pub fn delete_volume(&mut self, request: Request, lineage: Lineage) -> Result<(), Refused> {
         self.may_change()?;
-        let volume = self.volumes.get_mut(&lineage);
-        let volume = volume.filter(|volume| !volume.deleting);
-        volume.ok_or(Refused::NoVolume)?.deleting = true;
+        self.may_delete(lineage)?;
+        if let Some(volume) = self.volumes.get_mut(&lineage) {
+            volume.deleting = true;
+        }
         self.checkpoint.wait(request);
         Ok(())
     }
@@ -115,33 +128,37 @@ impl Store {
         Ok(())
     }
 
-    /// Writes chunks from `chunk` on, one for each of `sums`, which are their
-    /// [checksums](crate::format::chunk_sum). The driver keeps the data until the request is done.
+    /// Writes chunks from `chunk` on, one for each of `stored`. The driver keeps their stored
+    /// bytes, one after another, until the request is done.
     pub fn write(
         &mut self,
         request: Request,
         lineage: Lineage,
         chunk: u64,
-        sums: &[u32],
+        stored: &[Stored],
         durable: bool,
     ) -> Result<(), Refused> {
-        let count = sums.len() as u64;
-        let lane = self.check_range(lineage, chunk, count, u64::from(MOST_CHUNKS))?;
-        self.may_change()?;
+        let count = stored.len() as u64;
+        let (lane, form) = self.check_data(lineage, chunk, count)?;
+        self.may_write(lineage)?;
+        let mut stored_chunks = stored.iter().filter(|stored| stored.sectors > 0);
+        if !stored_chunks.all(|stored| form.takes(stored.sectors.into(), stored.codec)) {
+            return Err(Refused::Form);
+        }
         let waiter = Waiter {
             request,
             lineage,
             durable,
         };
         let admit = match self.lanes[lane as usize].waiting.is_empty() {
-            true => self.try_write(lane, waiter, chunk, sums),
+            true => self.try_write(lane, waiter, chunk, stored),
             false => Admit::Later,
         };
         match admit {
             Admit::Now => {}
             Admit::Never(outcome) => self.answer(request, outcome),
             Admit::Later => {
-                let ask = Ask::Write(sums.to_vec());
+                let ask = Ask::Write(stored.to_vec());
                 let waiting = Waiting { waiter, chunk, ask };
                 self.lanes[lane as usize].waiting.push_back(waiting);
             }
@@ -157,8 +174,8 @@ impl Store {
         chunks: Range<u64>,
     ) -> Result<(), Refused> {
         let count = chunks.end.saturating_sub(chunks.start);
-        let lane = self.check_range(lineage, chunks.start, count, MOST_TRIM)?;
-        self.may_change()?;
+        let (lane, _) = self.check_range(lineage, chunks.start, count, MOST_TRIM)?;
+        self.may_write(lineage)?;
         let waiter = Waiter {
             request,
             lineage,
@@ -180,7 +197,7 @@ impl Store {
         chunk: u64,
         count: u32,
     ) -> Result<(), Refused> {
-        self.check_range(lineage, chunk, u64::from(count), u64::from(MOST_CHUNKS))?;
+        self.check_data(lineage, chunk, count.into())?;
         self.begin_read(super::reads::Stalled {
             request,
             lineage,
@@ -208,7 +225,14 @@ impl Store {
         }
     }
 
-    fn may_change(&self) -> Result<(), Refused> {
+    fn may_write(&self, lineage: Lineage) -> Result<(), Refused> {
+        match self.volumes.get(&lineage) {
+            Some(volume) if volume.is_snapshot() => Err(Refused::Snapshot),
+            _ => self.may_change(),
+        }
+    }
+
+    pub(super) fn may_change(&self) -> Result<(), Refused> {
         match self.state {
             State::Ready => Ok(()),
             State::ReadOnly => Err(Refused::ReadOnly),
@@ -216,14 +240,26 @@ impl Store {
         }
     }
 
-    /// The lane of a volume, if it has these chunks.
+    /// The same, of a read or a write.
+    fn check_data(
+        &self,
+        lineage: Lineage,
+        chunk: u64,
+        count: u64,
+    ) -> Result<(Lane, Form), Refused> {
+        let form = self.volumes.get(&lineage).map(|volume| volume.form);
+        let most = form.unwrap_or_default().most_chunks();
+        self.check_range(lineage, chunk, count, most.into())
+    }
+
+    /// The lane and the form of a volume, if it has these chunks.
     fn check_range(
         &self,
         lineage: Lineage,
         chunk: u64,
         count: u64,
         most: u64,
-    ) -> Result<Lane, Refused> {
+    ) -> Result<(Lane, Form), Refused> {
         if !matches!(self.state, State::Ready | State::ReadOnly) {
             return Err(Refused::NotReady);
         }
@@ -232,7 +268,8 @@ impl Store {
         let volume = volume.ok_or(Refused::NoVolume)?;
         let end = chunk.checked_add(count);
         let fits = end.is_some_and(|end| end <= volume.chunks) && (1..=most).contains(&count);
-        fits.then_some(volume.lane).ok_or(Refused::Range)
+        let found = (volume.lane, volume.form);
+        fits.then_some(found).ok_or(Refused::Range)
     }
 
     /// Begins what waits in a lane, in order, as far as it can.
@@ -241,7 +278,7 @@ impl Store {
         self.lanes[lane as usize].starved = false;
         while let Some(waiting) = self.lanes[lane as usize].waiting.pop_front() {
             let admit = match &waiting.ask {
-                Ask::Write(sums) => self.try_write(lane, waiting.waiter, waiting.chunk, sums),
+                Ask::Write(stored) => self.try_write(lane, waiting.waiter, waiting.chunk, stored),
                 Ask::Trim(chunks) => self.try_trim(lane, waiting.waiter, chunks.clone()),
             };
             match admit {
@@ -255,29 +292,31 @@ impl Store {
         }
     }
 
-    fn try_write(&mut self, lane: Lane, waiter: Waiter, chunk: u64, sums: &[u32]) -> Admit {
+    fn try_write(&mut self, lane: Lane, waiter: Waiter, chunk: u64, stored: &[Stored]) -> Admit {
         if self.state != State::Ready {
             return Admit::Never(Outcome::ReadOnly);
         }
-        let count = sums.len() as u32;
+        let count = stored.len() as u32;
         if self.active.room() < count as usize {
             self.checkpoint.wanted = true;
             return Admit::Later;
         }
-        let added = match self.added(waiter.lineage, chunk, count) {
+        let added = match self.added(waiter.lineage, chunk, stored) {
             Ok(added) => added,
             Err(admit) => return admit,
         };
-        if !self.make_room(lane, count, count) {
+        let data = stored.iter().filter(|stored| stored.sectors > 0);
+        let data = data.map(|stored| (stored.sectors.into(), stored.codec));
+        if !self.make_room(lane, count, data) {
             return Admit::Later;
         }
         self.pending[0] += added;
-        self.append_write(lane, waiter, chunk, sums);
+        self.append_write(lane, waiter, chunk, stored);
         Admit::Now
     }
 
     /// Records a write that there is room for.
-    fn append_write(&mut self, lane: Lane, waiter: Waiter, chunk: u64, sums: &[u32]) {
+    fn append_write(&mut self, lane: Lane, waiter: Waiter, chunk: u64, stored: &[Stored]) {
         let lineage = waiter.lineage;
         let number = self.lanes[lane as usize].issued + 1;
         let mut epoch = 0;
@@ -285,34 +324,44 @@ impl Store {
             volume.last[lane as usize] = number;
             epoch = volume.epoch;
         }
-        let (mut address, generation) = self.next_address(lane);
+        let (address, generation) = self.first_address(lane);
         let Some(batch) = &mut self.lanes[lane as usize].open else {
             return;
         };
-        for (chunk, &crc) in (chunk..).zip(sums) {
-            batch.records.push(Record {
-                kind: RecordKind::Write,
+        let mut first = 0;
+        for (chunk, stored) in (chunk..).zip(stored) {
+            let sectors = u32::from(stored.sectors);
+            let mut record = Record {
+                kind: RecordKind::Trim,
                 lineage,
                 epoch,
                 chunk,
                 count: 1,
-                address,
-                sectors: BLOCK_SECTORS as u32,
-                crc,
-            });
-            let entry = Entry::stored(address, BLOCK_SECTORS as u32, generation, crc);
+                address: 0,
+                sectors,
+                codec: stored.codec,
+                crc: stored.crc,
+            };
+            let mut entry = Entry::UNMAPPED;
+            if sectors > 0 {
+                record.kind = RecordKind::Write;
+                record.address = address + u64::from(batch.take(sectors, stored.codec));
+                entry = record.entry(generation);
+                let request = waiter.request;
+                batch.push(Part::Host {
+                    request,
+                    first,
+                    sectors,
+                });
+                first += sectors;
+            }
+            batch.records.push(record);
+            batch.layers.push(lineage);
             let put = self.active.put(lineage, chunk, entry, epoch);
             debug_assert!(put.is_ok(), "there was room");
-            address += BLOCK_SECTORS;
         }
-        batch.data += sums.len() as u32;
         batch.waiters.push(waiter);
-        batch.push(Part::Host {
-            request: waiter.request,
-            first: 0,
-            chunks: sums.len() as u32,
-        });
-        self.stats.host_blocks += sums.len() as u64;
+        self.stats.host_blocks += u64::from(first).div_ceil(BLOCK_SECTORS);
     }
 
     fn try_trim(&mut self, lane: Lane, waiter: Waiter, chunks: Range<u64>) -> Admit {
@@ -327,28 +376,32 @@ impl Store {
             self.checkpoint.wanted = true;
             return Admit::Later;
         }
-        if !self.make_room(lane, 1, 0) {
+        if !self.make_room(lane, 1, core::iter::empty()) {
             return Admit::Later;
         }
         let lineage = waiter.lineage;
         let number = self.lanes[lane as usize].issued + 1;
+        let mut epoch = 0;
         if let Some(volume) = self.volumes.get_mut(&lineage) {
             volume.last[lane as usize] = number;
+            epoch = volume.epoch;
         }
         if let Some(batch) = &mut self.lanes[lane as usize].open {
             batch.records.push(Record {
                 kind: RecordKind::Trim,
                 lineage,
-                epoch: 0,
+                epoch,
                 chunk: chunks.start,
                 count: chunks.end - chunks.start,
                 address: 0,
                 sectors: 0,
+                codec: 0,
                 crc: 0,
             });
+            batch.layers.push(lineage);
             batch.waiters.push(waiter);
         }
-        let trimmed = self.active.trim(lineage, chunks);
+        let trimmed = self.active.trim(lineage, chunks, epoch);
         debug_assert!(trimmed.is_ok(), "there was room");
         Admit::Now
     }
@@ -357,8 +410,7 @@ impl Store {
     /// know. Where that is not so there is nothing to trim.
     fn may_be_mapped(&self, lineage: Lineage, chunks: &Range<u64>) -> bool {
         let (first, last) = (chunks.start / LEAF_CHUNKS, (chunks.end - 1) / LEAF_CHUNKS);
-        let volume = self.volumes.get(&lineage);
-        let has_page = |leaf| volume.is_some_and(|volume| volume.tree.leaf(leaf) != 0);
+        let has_page = |leaf| self.source(lineage, leaf).0 != 0;
         (first..=last).any(|leaf| {
             has_page(leaf)
                 || self.active.has_leaf(lineage, leaf)
@@ -368,24 +420,37 @@ impl Store {
 
     /// How many blocks a write may add; or that it has to wait, or that the pool is full. Far from
     /// the limit the most it can be is good enough.
-    fn added(&mut self, lineage: Lineage, chunk: u64, count: u32) -> Result<u64, Admit> {
-        let most = MOST_ADDED * u64::from(count);
+    fn added(&mut self, lineage: Lineage, chunk: u64, stored: &[Stored]) -> Result<u64, Admit> {
+        let cost = |stored: &Stored| match stored.sectors {
+            0 => 0,
+            sectors => u64::from(sectors) + u64::from(stored.codec != 0),
+        };
+        let most = stored.iter().map(cost).sum::<u64>().div_ceil(BLOCK_SECTORS)
+            + LEAF_ADDED * stored.len() as u64;
         let capacity = self.limits.capacity;
         if self.used() + most <= capacity - capacity / 8 {
             return Ok(most);
         }
-        let mut added = 0;
+        let (mut sectors, mut leaves) = (0, 0);
         let mut unknown = None;
-        for chunk in chunk..chunk + u64::from(count) {
-            match self.find(lineage, chunk) {
-                Found::At(entry) if entry.is_stored() => {}
-                Found::At(_) => added += MOST_ADDED,
+        let with_data = (chunk..).zip(stored);
+        for (chunk, stored) in with_data.filter(|(_, stored)| stored.sectors > 0) {
+            // What a snapshot has stays where it is.
+            match self.find_own(lineage, chunk) {
+                Found::At(entry, _) if entry.is_stored() => {
+                    sectors += cost(stored).saturating_sub(entry.cost());
+                }
+                Found::At(..) => {
+                    sectors += cost(stored);
+                    leaves += LEAF_ADDED;
+                }
                 Found::In(page) => {
-                    added += 1;
+                    sectors += cost(stored);
                     unknown = Some(page);
                 }
             }
         }
+        let added = sectors.div_ceil(BLOCK_SECTORS) + leaves;
         if added == 0 || self.used() + added <= capacity {
             return Ok(added);
         }
@@ -399,9 +464,5 @@ impl Store {
             return Err(Admit::Later);
         }
         Err(Admit::Never(Outcome::NoSpace))
-    }
-
-    pub(super) fn is_deleting(&self) -> bool {
-        self.volumes.values().any(|volume| volume.deleting)
     }
 }

@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::entry::{LEAF_CHUNKS, Lineage};
+use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
 use crate::format::batch::Lane;
+use crate::format::{BLOCK_SECTORS, SECTOR, chunk_sum};
 
-/// Chunks of a read or a write at most.
-pub const MOST_CHUNKS: u32 = 32;
+/// Blocks of a host's read or write at most, wherever it begins in a chunk.
+pub const MOST_BLOCKS: u32 = 32;
 /// Chunks of a trim at most.
 pub const MOST_TRIM: u64 = 64 * LEAF_CHUNKS;
 
@@ -25,6 +26,20 @@ pub enum Refused {
     Range,
     /// The volume has I/O that is not durable yet.
     Busy,
+    /// A snapshot of the volume is being made, or it is being restored.
+    Changing,
+    /// It is a snapshot, which takes no writes and has no snapshots.
+    Snapshot,
+    /// The volume has snapshots.
+    HasSnapshots,
+    /// The snapshot has clones.
+    HasClones,
+    /// There are newer snapshots of the volume.
+    NotNewest,
+    /// The volume has as many snapshots as it can have.
+    TooManySnapshots,
+    /// There is no such form of chunks, or the volume has another one.
+    Form,
     /// There are as many volumes as a pool can have.
     TooManyVolumes,
     /// The device has failed writes.
@@ -38,6 +53,13 @@ impl fmt::Display for Refused {
             Self::NoVolume => "there is no such volume",
             Self::Range => "no chunks, too many, or some beyond the end of the volume",
             Self::Busy => "the volume has I/O that is not durable yet; flush it first",
+            Self::Changing => "another snapshot of the volume is just being made or restored",
+            Self::Snapshot => "a snapshot takes no writes and has no snapshots of its own",
+            Self::HasSnapshots => "the volume has snapshots; delete them first",
+            Self::HasClones => "the snapshot has clones; delete them first",
+            Self::NotNewest => "there are newer snapshots of the volume; delete them first",
+            Self::TooManySnapshots => "the volume has as many snapshots as it can have; delete one",
+            Self::Form => "the volume does not store its chunks like that",
             Self::TooManyVolumes => "the pool has as many volumes as it can have; delete one",
             Self::ReadOnly => "the device has failed writes; the pool can only be read",
         })
@@ -57,14 +79,14 @@ pub enum Action {
     Submit(Tag),
     /// The data of this read are not needed any more.
     Forget(Tag),
-    /// Chunks of a read, from its `first` one, are zeroes.
+    /// Blocks of a read, from its `first` one, are zeroes.
     Zeroes {
         /// The read.
         request: Request,
         /// The first, counted from the beginning of the read.
         first: u32,
         /// How many.
-        chunks: u32,
+        blocks: u32,
     },
     /// A request is done.
     Done {
@@ -108,24 +130,26 @@ pub enum IoOp {
 pub enum Part {
     /// All bytes in [`Io::own`].
     Own,
-    /// Chunks of a host's write.
+    /// Sectors of a host's write, as its chunks are stored one after another.
     Host {
         /// The write.
         request: Request,
         /// The first, counted from the beginning of the write.
         first: u32,
         /// How many.
-        chunks: u32,
+        sectors: u32,
     },
     /// What an earlier read gave.
     Copy {
         /// The read.
         read: Tag,
-        /// The first block of it.
+        /// The first sector of it.
         first: u32,
         /// How many.
-        blocks: u32,
+        sectors: u32,
     },
+    /// So many sectors of zeroes.
+    Gap(u32),
 }
 
 /// Why an I/O failed.
@@ -150,25 +174,75 @@ pub struct Io {
     pub parts: Vec<Part>,
     /// Bytes of the store that are written.
     pub own: Vec<u8>,
-    /// For a host's read: which, and the first of its chunks that these are.
+    /// For a host's read: which, and the first of its blocks that these are.
     pub host: Option<(Request, u32)>,
     pub(super) purpose: Purpose,
     /// Chunks that were read, with their checksums.
-    pub(super) sums: Vec<Sum>,
+    pub(super) chunks: Vec<Read>,
     /// Pages of the map that are written, in order.
     pub(super) targets: Vec<Target>,
-    /// Moves that still need what was read.
+    /// Sectors that moves still need of what was read.
     pub(super) copies: u32,
     pub(super) tries: u8,
     in_flight: bool,
 }
 
-/// What a chunk has to be when it is read.
+/// A chunk that is read, as it is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Sum {
+pub struct Read {
+    /// Whose data they are.
     pub lineage: Lineage,
+    /// Which chunk.
     pub chunk: u64,
-    pub crc: u32,
+    /// The first of its sectors in what is read.
+    pub first: u32,
+    /// Its sectors.
+    pub sectors: u32,
+    /// How it is compressed; 0 when it is not.
+    pub codec: u8,
+    pub(super) crc: u32,
+}
+
+impl Read {
+    /// A chunk that lies where its entry says, read by an I/O that begins at this block.
+    pub(super) fn new(lineage: Lineage, chunk: u64, entry: Entry, block: u64) -> Self {
+        Self {
+            lineage,
+            chunk,
+            first: (entry.address() - block * BLOCK_SECTORS) as u32,
+            sectors: entry.sectors(),
+            codec: entry.codec(),
+            crc: entry.crc,
+        }
+    }
+
+    /// Its bytes in what was read; nothing when that is too short.
+    pub fn of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let from = self.first as usize * SECTOR;
+        bytes.get(from..from + self.sectors as usize * SECTOR)
+    }
+
+    /// Whether they are what was written.
+    pub(super) fn is_good(&self, bytes: &[u8]) -> bool {
+        self.of(bytes).is_some_and(|bytes| self.is_stored_as(bytes))
+    }
+
+    /// Whether it is stored as these bytes.
+    pub(super) fn is_stored_as(&self, bytes: &[u8]) -> bool {
+        chunk_sum(self.lineage, self.chunk, bytes) == self.crc
+    }
+}
+
+impl Io {
+    /// The chunks that a read of data gives, in order.
+    pub fn chunks(&self) -> &[Read] {
+        &self.chunks
+    }
+
+    /// Whether what is read is as it was written, and fills the blocks: nothing is compressed.
+    pub fn is_plain(&self) -> bool {
+        self.chunks.iter().all(|chunk| chunk.codec == 0)
+    }
 }
 
 /// A page of the map on its way to its place, or to its second place.
@@ -207,6 +281,9 @@ pub(super) enum Purpose {
     List(u32),
     /// Data of a victim.
     Collect,
+    /// Records of a segment that is scrubbed, and what else is.
+    ScrubList,
+    Scrub,
     /// What recovery wants to know.
     Recover(u32),
 }
@@ -229,7 +306,7 @@ impl Ios {
                 own: Vec::new(),
                 host: None,
                 purpose,
-                sums: Vec::new(),
+                chunks: Vec::new(),
                 targets: Vec::new(),
                 copies: 0,
                 tries: 0,
@@ -242,7 +319,7 @@ impl Ios {
         (io.host, io.copies, io.tries, io.in_flight) = (None, 0, 0, true);
         io.parts.clear();
         io.own.clear();
-        io.sums.clear();
+        io.chunks.clear();
         io.targets.clear();
         Tag(number)
     }

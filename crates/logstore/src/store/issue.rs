@@ -1,9 +1,12 @@
 //! Batches: filled, issued, complete in order; and written again when one fails.
 
+use alloc::vec::Vec;
+
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Tag};
 use super::lane::{Batch, End, Fate, kept};
 use super::segments::Use;
 use super::state::{State, Store};
+use crate::chunk::begin;
 use crate::entry::Entry;
 use crate::format::batch::{
     Header, Lane, MOST_BATCH_BLOCKS, MOST_BATCH_RECORDS, Place, RecordKind,
@@ -17,21 +20,32 @@ const MOST_IN_FLIGHT: usize = 64;
 const MOST_FAILURES: u32 = 4;
 
 impl Store {
-    /// Makes the open batch of a lane one that takes so much; false when it has to wait.
-    pub(super) fn make_room(&mut self, lane: Lane, records: u32, data: u32) -> bool {
+    /// Makes the open batch of a lane one that takes so many records and these data (sectors and
+    /// codec of each); false when it has to wait.
+    pub(super) fn make_room(
+        &mut self,
+        lane: Lane,
+        records: u32,
+        data: impl Iterator<Item = (u32, u8)> + Clone,
+    ) -> bool {
         let state = &self.lanes[lane as usize];
         if state.failing || state.in_flight.len() >= MOST_IN_FLIGHT {
             return false;
         }
+        let behind = |from: u32| {
+            let place = |at: u32, (sectors, codec)| begin(at.into(), codec) as u32 + sectors;
+            data.clone().fold(from, place)
+        };
         if let Some(open) = &state.open {
+            let end = behind(open.data);
             let full = open.records.len() + records as usize > MOST_BATCH_RECORDS
-                || open.data + data > MOST_BATCH_BLOCKS;
-            if !full && self.fits(lane, records, data) {
+                || end > MOST_BATCH_BLOCKS * BLOCK_SECTORS as u32;
+            if !full && self.fits(lane, records, end) {
                 return true;
             }
             self.issue(lane);
         }
-        let room = self.fits(lane, records, data) || self.next_segment(lane, kept(lane));
+        let room = self.fits(lane, records, behind(0)) || self.next_segment(lane, kept(lane));
         self.lanes[lane as usize].starved = !room;
         if room {
             let batch = self.spare.pop().unwrap_or_default();
@@ -40,15 +54,15 @@ impl Store {
         room
     }
 
-    /// Whether the segment has room for the open batch with so much more, and its footer.
+    /// Whether the segment has room for the open batch with so many records more and so many
+    /// sectors of data in all, and its footer.
     fn fits(&self, lane: Lane, records: u32, data: u32) -> bool {
         let state = &self.lanes[lane as usize];
-        let (open_records, open_data) = match &state.open {
-            Some(open) => (open.records.len() as u32, open.data),
-            None => (0, 0),
-        };
+        let open = state.open.as_ref();
+        let open_records = open.map_or(0, |open| open.records.len() as u32);
         let items = (state.items.len() / 32) as u32 + 1 + open_records + records;
-        let blocks = 1 + open_data + data + footer_blocks(items as usize);
+        let data = data.div_ceil(BLOCK_SECTORS as u32);
+        let blocks = 1 + data + footer_blocks(items as usize);
         let most = self.segments.geometry.segment_blocks;
         state
             .segment
@@ -63,14 +77,14 @@ impl Store {
         state.open = Some(batch);
     }
 
-    /// Where the next data of the open batch go, and the generation of the segment.
-    pub(super) fn next_address(&self, lane: Lane) -> (u64, u32) {
+    /// Where the data of the open batch begin, and the generation of the segment.
+    pub(super) fn first_address(&self, lane: Lane) -> (u64, u32) {
         let state = &self.lanes[lane as usize];
         let (Some(batch), Some(place)) = (&state.open, state.segment) else {
             return (0, 0);
         };
         let block = self.segments.geometry.block(place.segment);
-        let block = block + u64::from(batch.block + 1 + batch.data);
+        let block = block + u64::from(batch.block + 1);
         (block * BLOCK_SECTORS, place.generation)
     }
 
@@ -180,6 +194,10 @@ impl Store {
         batch.checksum = header.encode(self.secret, &batch.records, bytes);
         io.parts.push(Part::Own);
         io.parts.extend_from_slice(&batch.parts);
+        let filled = (batch.blocks() - 1) * BLOCK_SECTORS as u32;
+        if filled > batch.data {
+            io.parts.push(Part::Gap(filled - batch.data));
+        }
         (batch.sequence, batch.tag, batch.fate) = (self.sequence, Some(tag), Fate::InFlight);
         batch.items_before = state.items.len();
         let item = Item::Batch(footer::Batch {
@@ -200,6 +218,7 @@ impl Store {
         state.checksum = batch.checksum;
         self.stats.header_blocks += 1;
         self.flusher.unproved += u64::from(batch.blocks());
+        self.checkpoint.log_blocks += u64::from(batch.blocks());
         state.in_flight.push_back(batch);
         self.out.push_back(Action::Submit(tag));
     }
@@ -220,12 +239,13 @@ impl Store {
         while let Some(batch) = self.take_complete(lane) {
             self.batch_complete(lane, batch);
         }
+        self.redo_when_ended(lane);
+    }
+
+    fn redo_when_ended(&mut self, lane: Lane) {
         let state = &self.lanes[lane as usize];
-        let ended = state
-            .in_flight
-            .iter()
-            .all(|batch| batch.fate != Fate::InFlight);
-        if state.failing && ended && state.redo.is_empty() {
+        let ended = |batch: &Batch| batch.fate != Fate::InFlight;
+        if state.failing && state.redo.is_empty() && state.in_flight.iter().all(ended) {
             self.begin_redo(lane);
         }
     }
@@ -281,8 +301,14 @@ impl Store {
             return self.go_read_only();
         }
         state.checksum = state.complete.checksum;
-        if let Some(batch) = state.in_flight.front() {
+        // Batches of an earlier segment are in its footer already: the chain that goes on without
+        // them says that they failed.
+        let open = state.segment.map(|place| place.segment);
+        let mut in_flight = state.in_flight.iter();
+        if let Some(batch) = in_flight.find(|batch| Some(batch.segment) == open) {
             state.items.truncate(batch.items_before);
+        }
+        if let Some(batch) = state.in_flight.front() {
             self.segments.get_mut(batch.segment).last = state.complete.number;
         }
         state.redo.extend(state.in_flight.drain(..));
@@ -303,8 +329,10 @@ impl Store {
         while let Some(batch) = self.lanes[lane as usize].redo.front() {
             let (records, data) = (batch.records.len() as u32, batch.data);
             if !self.fits(lane, records, data) && !self.next_segment(lane, 0) {
-                // A cut waits for these batches, so no segments will be listed.
-                if self.checkpoint.is_freezing() {
+                // A cut waits for these batches, and none begins before them: if none has begun,
+                // no segments come free.
+                let none_comes = !self.checkpoint.is_busy() && !self.can_list();
+                if self.checkpoint.is_freezing() || none_comes {
                     return self.go_read_only();
                 }
                 self.checkpoint.list_wanted = true;
@@ -315,7 +343,11 @@ impl Store {
                 self.replace(lane, batch);
             }
         }
-        self.lanes[lane as usize].failing = false;
+        // Some may have failed again while others waited for a segment.
+        let state = &mut self.lanes[lane as usize];
+        let failed = |batch: &Batch| batch.fate == Fate::Failed;
+        state.failing = state.in_flight.iter().any(failed);
+        self.redo_when_ended(lane);
     }
 
     /// Gives a batch a new place, and tells the memory tables.
@@ -330,14 +362,15 @@ impl Store {
         (batch.segment, batch.block) = (place.segment, place.block);
         let first = self.segments.geometry.block(place.segment) + u64::from(place.block + 1);
         let mut address = first * BLOCK_SECTORS;
-        for record in batch.records.iter_mut().filter(|record| record.sectors > 0) {
-            let from = Entry::stored(record.address, record.sectors, was, record.crc);
-            let to = Entry::stored(address, record.sectors, place.generation, record.crc);
-            let (lineage, chunk) = (record.lineage, record.chunk);
-            if !self.active.relocate(lineage, chunk, from, to) {
-                self.frozen.relocate(lineage, chunk, from, to);
-            }
+        let records = batch.records.iter_mut().zip(&batch.layers);
+        for (record, &layer) in records.filter(|(record, _)| record.sectors > 0) {
+            address = begin(address, record.codec);
+            let from = record.entry(was);
             record.address = address;
+            let to = record.entry(place.generation);
+            if !self.active.relocate(layer, record.chunk, from, to) {
+                self.frozen.relocate(layer, record.chunk, from, to);
+            }
             address += u64::from(record.sectors);
         }
         self.submit_batch(lane, batch);
@@ -346,38 +379,39 @@ impl Store {
     /// Moves of chunks that have a newer record say nothing.
     fn void_superseded(&mut self, batch: &mut Batch) {
         let generation = self.segments.get(batch.segment).generation;
-        batch.records.retain(|record| {
-            let known = self.active.get(record.lineage, record.chunk);
-            let known = known.or_else(|| self.frozen.get(record.lineage, record.chunk));
-            record.kind != RecordKind::Lost || known.is_some_and(|known| known.entry.is_lost())
-        });
-        for record in &mut batch.records {
-            let entry = match record.kind {
-                RecordKind::Move => {
-                    Entry::stored(record.address, record.sectors, generation, record.crc)
-                }
-                _ => continue,
+        let mut layers = core::mem::take(&mut batch.layers).into_iter();
+        let mut kept = Vec::with_capacity(batch.records.len());
+        batch.records.retain_mut(|record| {
+            let Some(layer) = layers.next() else {
+                return false;
             };
-            let known = self.active.get(record.lineage, record.chunk);
-            let known = known.or_else(|| self.frozen.get(record.lineage, record.chunk));
-            if known.is_none_or(|known| known.entry != entry) {
-                record.kind = RecordKind::Void;
+            let known = self.active.get(layer, record.chunk);
+            let known = known.or_else(|| self.frozen.get(layer, record.chunk));
+            let known = known.map(|known| known.entry);
+            let entry = record.entry(generation);
+            match record.kind {
+                RecordKind::Lost if !known.is_some_and(Entry::is_lost) => return false,
+                RecordKind::Move if known != Some(entry) => record.kind = RecordKind::Void,
+                _ => {}
             }
-        }
+            kept.push(layer);
+            true
+        });
+        batch.layers = kept;
     }
 
     /// Moves do not need what was read any more.
     pub(super) fn release_copies(&mut self, parts: &[Part]) {
         for part in parts {
-            if let Part::Copy { read, blocks, .. } = *part {
-                self.release_copy(read, blocks);
+            if let Part::Copy { read, sectors, .. } = *part {
+                self.release_copy(read, sectors);
             }
         }
     }
 
-    pub(super) fn release_copy(&mut self, read: Tag, blocks: u32) {
+    pub(super) fn release_copy(&mut self, read: Tag, sectors: u32) {
         let io = self.ios.get_mut(read);
-        io.copies -= blocks;
+        io.copies -= sectors;
         if io.copies == 0 {
             self.ios.release(read);
             self.out.push_back(Action::Forget(read));
@@ -412,6 +446,18 @@ impl Store {
         for wait in core::mem::take(&mut self.flusher.waiting) {
             self.answer(wait.request, Outcome::ReadOnly);
         }
+        if let Some(checker) = self.checker.take() {
+            self.answer(checker.request(), Outcome::ReadOnly);
+        }
+        if let Some(differ) = self.differ.take() {
+            self.answer(differ.request, Outcome::ReadOnly);
+        }
+        if let Some(mut scrubber) = self.scrubber.take() {
+            self.unpin(&mut scrubber);
+            self.answer(scrubber.request, Outcome::ReadOnly);
+        }
+        // Reads that wait for a write get to know that it does not come.
+        (self.reads.poke, self.progress) = (true, true);
         for request in self.checkpoint.give_up() {
             self.answer(request, Outcome::ReadOnly);
         }

@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::io::{Part, Request, Tag};
+use crate::chunk::{Stored, begin};
 use crate::entry::Lineage;
+use crate::format::BLOCK_SECTORS;
 use crate::format::batch::{Lane, Place, Record};
 
 /// Listed segments that hosts leave to garbage collection, which needs some to empty others.
@@ -45,9 +47,11 @@ pub(super) struct Batch {
     pub checksum: u64,
     pub segment: u32,
     pub block: u32,
-    /// Blocks of data.
+    /// Sectors of data, with gaps.
     pub data: u32,
     pub records: Vec<Record>,
+    /// Under which number the memory tables know each record.
+    pub layers: Vec<Lineage>,
     pub parts: Vec<Part>,
     pub waiters: Vec<Waiter>,
     pub tag: Option<Tag>,
@@ -58,7 +62,7 @@ pub(super) struct Batch {
 
 impl Batch {
     pub fn blocks(&self) -> u32 {
-        1 + self.data
+        1 + self.data.div_ceil(BLOCK_SECTORS as u32)
     }
 
     /// Adds data, to the last part if they follow it.
@@ -69,33 +73,45 @@ impl Batch {
                 Some(Part::Host {
                     request,
                     first,
-                    chunks,
+                    sectors,
                 }),
                 Part::Host {
                     request: other,
                     first: next,
-                    chunks: more,
+                    sectors: more,
                 },
-            ) if *request == other && *first + *chunks == next => *chunks += more,
+            ) if *request == other && *first + *sectors == next => *sectors += more,
             (
                 Some(Part::Copy {
                     read,
                     first,
-                    blocks,
+                    sectors,
                 }),
                 Part::Copy {
                     read: other,
                     first: next,
-                    blocks: more,
+                    sectors: more,
                 },
-            ) if *read == other && *first + *blocks == next => *blocks += more,
+            ) if *read == other && *first + *sectors == next => *sectors += more,
             _ => self.parts.push(part),
         }
+    }
+
+    /// Makes place for `sectors` of data with this codec; gives the first of them, counted from the
+    /// header on.
+    pub fn take(&mut self, sectors: u32, codec: u8) -> u32 {
+        let first = begin(self.data.into(), codec) as u32;
+        if first > self.data {
+            self.parts.push(Part::Gap(first - self.data));
+        }
+        self.data = first + sectors;
+        first
     }
 
     /// Empty, with the memory of its lists.
     pub fn clear(&mut self) {
         self.records.clear();
+        self.layers.clear();
         self.parts.clear();
         self.waiters.clear();
         (self.data, self.tag, self.fate) = (0, None, Fate::InFlight);
@@ -122,7 +138,7 @@ pub(super) struct Waiting {
 
 #[derive(Debug)]
 pub(super) enum Ask {
-    Write(Vec<u32>),
+    Write(Vec<Stored>),
     Trim(Range<u64>),
 }
 

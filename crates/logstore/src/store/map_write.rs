@@ -187,7 +187,7 @@ impl Store {
         let mut bytes = [0; BLOCK];
         let mut volumes = core::mem::take(&mut self.volumes);
         for volume in volumes.values_mut() {
-            let (lineage, birth) = (volume.lineage.0, volume.epoch);
+            let (lineage, birth) = (volume.data.0, volume.epoch);
             for (level, index, inner) in volume.tree.inner_mut() {
                 if !core::mem::take(&mut inner.dirty) {
                     continue;

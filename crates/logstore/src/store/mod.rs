@@ -5,27 +5,38 @@ mod cache;
 mod check;
 mod checkpoint;
 mod collector;
+mod diff;
+mod differ;
 mod flusher;
 mod host;
 mod io;
 mod issue;
 mod lane;
+mod layers;
 mod lookup;
 mod map;
 mod map_write;
+mod merge;
 mod read;
 mod reads;
 mod recovery;
 mod replay;
 mod scan;
+mod scrub;
+mod scrubber;
 mod segments;
+mod snapshot;
+mod split;
 mod state;
 mod step;
+mod verify;
 
 pub use check::{Problem, Report};
+pub use differ::{Difference, MOST_RANGES};
 pub use io::{
-    Action, Io, IoError, IoOp, MOST_CHUNKS, MOST_TRIM, Outcome, Part, Refused, Request, Tag,
+    Action, Io, IoError, IoOp, MOST_BLOCKS, MOST_TRIM, Outcome, Part, Read, Refused, Request, Tag,
 };
 pub use recovery::OpenError;
+pub use scrubber::Scrubbed;
 pub use segments::Geometry;
-pub use state::{MOST_VOLUMES, Options, Space, State, Stats, Store, Volume};
+pub use state::{MOST_SNAPSHOTS, MOST_VOLUMES, Options, Space, State, Stats, Store, Tally, Volume};

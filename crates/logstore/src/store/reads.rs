@@ -2,9 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::io::{Request, Sum};
+use super::io::Request;
 use crate::entry::{Entry, Lineage};
-use crate::format::{BLOCK, chunk_sum};
 
 /// A read that could not begin.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +29,7 @@ pub(super) struct Reads {
     pub stalled: Vec<Stalled>,
     /// Something came that a stalled read may wait for.
     pub poke: bool,
-    pub scratch: Vec<Entry>,
+    pub scratch: Vec<(Entry, Lineage)>,
 }
 
 impl Reads {
@@ -56,16 +55,8 @@ impl Reads {
 /// Where a chunk is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    At(Entry),
+    /// And whose data it is; of one layer, which layer that is.
+    At(Entry, Lineage),
     /// In this leaf, which is not in memory.
     In(u32),
-}
-
-/// Whether each chunk is what it has to be.
-pub(super) fn verify<'a>(sums: &'a [Sum], bytes: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
-    let mut chunks = bytes.chunks_exact(BLOCK);
-    sums.iter().map(move |sum| {
-        let chunk = chunks.next();
-        chunk.is_some_and(|bytes| chunk_sum(sum.lineage, sum.chunk, bytes) == sum.crc)
-    })
 }

@@ -15,13 +15,13 @@ use super::lane::LaneState;
 use super::map::{Inner, LEVELS, Pages, Tree};
 use super::reads::Reads;
 use super::replay::Replay;
+use super::scrubber::Scrubbed;
 use super::segments::{Geometry, Segments, Use};
-use super::state::{CATALOGUE_PAGES, Limits, Options, State, Stats, Store, Volume};
+use super::state::{CATALOGUE_PAGES, Limits, Options, State, Stats, Store, Tally, Volume};
 use crate::entry::Lineage;
-use crate::format::batch::Lane;
 use crate::format::page::{FANOUT, HEAD, Head, PageKind, decode_inner};
 use crate::format::rows::{PageRef, Row, SegmentRow, VolumeRow};
-use crate::format::superblock::{COPIES, MOST_DIRECTORY, Superblock, Tail};
+use crate::format::superblock::{COPIES, Features, MOST_DIRECTORY, Superblock, Tail};
 use crate::format::{Block, FormatError, block_sum};
 use crate::keyed::Secret;
 use crate::table::Table;
@@ -119,6 +119,7 @@ impl Store {
             segment_pages: geometry.segments.div_ceil(SegmentRow::PER_PAGE as u32),
             catalogue_pages: CATALOGUE_PAGES,
             tails: [Tail::default(); 3],
+            features: Features::default(),
             directory: Vec::new(),
             log: Vec::new(),
         };
@@ -195,8 +196,9 @@ impl Store {
             loading: BTreeSet::new(),
             lost: BTreeSet::new(),
             volumes: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
             next_lineage: superblock.next_lineage,
-            mapped: 0,
+            stored: Tally::default(),
             active: table(),
             frozen: table(),
             pending: [0; 2],
@@ -208,6 +210,11 @@ impl Store {
             checkpoint: Checkpoint::default(),
             collector: Collector::default(),
             checker: None,
+            scrubber: None,
+            scrubbed: Scrubbed::default(),
+            report: None,
+            differ: None,
+            difference: None,
             recovery: None,
             decided: Vec::new(),
             incarnation: superblock.incarnation + 1,
@@ -278,7 +285,7 @@ impl Store {
     }
 
     /// Where the page of a job is.
-    fn place_of(&self, job: Job) -> PageRef {
+    pub(super) fn place_of(&self, job: Job) -> PageRef {
         let first = 1 + self.segments.pages();
         match job {
             Job::Directory(number) => self.pages.directory[number as usize],
@@ -303,18 +310,18 @@ impl Store {
                 Ok(())
             }
             Job::Payload(batch) => {
-                recovery.replay.verify(batch, result);
+                let geometry = self.segments.geometry;
+                recovery.replay.verify(batch, geometry, result);
                 Ok(())
             }
             job => self.take_page(&mut recovery, job, result),
         };
         let tries = self.ios.get(tag).tries;
         let place = self.place_of(job);
-        if done.is_err() && tries == 0 && place.copy != 0 {
+        if done.is_err() && tries <= 1 && place.copy != 0 {
             self.stats.bad_pages += 1;
-            self.ios.again(tag);
+            self.ask_again(tag);
             self.ios.get_mut(tag).block = place.copy;
-            self.out.push_back(Action::Submit(tag));
             recovery.in_flight += 1;
         } else {
             self.ios.release(tag);
@@ -387,22 +394,31 @@ impl Store {
             if row.root >= self.pages.count() || row.lineage.0 >= self.next_lineage {
                 return Err(FormatError::Field("page number"));
             }
-            self.mapped += row.mapped;
+            let tally = Tally {
+                chunks: row.mapped,
+                sectors: row.sectors,
+                packed: row.packed,
+            };
+            self.stored.change(Tally::default(), tally);
             let mut tree = Tree::default();
             if row.root != 0 {
                 tree.restore(LEVELS - 1, 0, empty_inner(row.root));
             }
             let volume = Volume {
-                lineage: row.lineage,
-                chunks: row.chunks,
-                mapped: row.mapped,
-                label: row.label,
+                data: row.data,
+                parent: row.parent,
+                tally,
+                form: row.form,
+                shared: row.shared,
+                made: row.made,
                 deleting: row.deleting,
                 epoch: row.epoch,
-                lane: Lane::User,
-                last: [0; 3],
                 tree,
+                ..Volume::new(row.lineage, row.chunks, row.label)
             };
+            if volume.is_snapshot() {
+                self.snapshots.insert((row.data, row.epoch), row.lineage);
+            }
             self.volumes.insert(row.lineage, volume);
         }
         Ok(())
@@ -423,10 +439,14 @@ impl Store {
         else {
             return Ok(());
         };
+        let data = self
+            .volumes
+            .get(&lineage)
+            .map_or(lineage, |volume| volume.data);
         let head = Head {
             kind: PageKind::Inner,
             level: level as u8 + 1,
-            lineage: lineage.0,
+            lineage: data.0,
             birth: self.pages.get(page).birth,
             index: index as u64,
             page: u64::from(page),
@@ -470,6 +490,7 @@ impl Store {
                 Stage::System
             }
             Stage::System => {
+                self.check_layers()?;
                 for volume in self.volumes.values() {
                     let page = volume.tree.root();
                     if page != 0 {
@@ -505,6 +526,29 @@ impl Store {
             }
         };
         Ok(true)
+    }
+
+    /// Every layer stands on one that is there, and none on itself.
+    fn check_layers(&self) -> Result<(), OpenError> {
+        let snapshots = self.volumes.values().filter(|volume| volume.is_snapshot());
+        if snapshots.count() != self.snapshots.len() {
+            return Err(OpenError::Map);
+        }
+        for volume in self.volumes.values() {
+            let mut at = volume.parent;
+            for _ in 0..self.volumes.len() {
+                let Some(parent) = at else {
+                    break;
+                };
+                let below = self.volumes.get(&parent);
+                let below = below.filter(|below| below.is_snapshot());
+                at = below.ok_or(OpenError::Map)?.parent;
+            }
+            if at.is_some() {
+                return Err(OpenError::Map);
+            }
+        }
+        Ok(())
     }
 
     /// The map is in memory: what its pages use.
@@ -555,7 +599,16 @@ impl Store {
         }
         self.decided = replay.decided(&self.superblock.log);
         let seed = self.options.seed;
-        self.frozen = replay.table(seed).ok_or(OpenError::Log)?;
+        let holder = |data, epoch, leaf| self.holder(data, epoch, leaf);
+        let frozen = replay.table(seed, holder);
+        self.frozen = frozen.ok_or(OpenError::Log)?;
+        // Snapshots and volumes that never became durable have used epochs and numbers.
+        for (lineage, epoch) in replay.epochs() {
+            self.next_lineage = self.next_lineage.max(lineage.0 + 1);
+            if let Some(volume) = self.volumes.get_mut(&lineage) {
+                volume.epoch = volume.epoch.max(epoch);
+            }
+        }
         self.pending[1] = 3 * (self.frozen.capacity() - self.frozen.room()) as u64;
         Ok(())
     }
@@ -565,6 +618,10 @@ impl Recovery {
     fn add(&mut self, job: Job) {
         self.queue.push_back(self.jobs.len() as u32);
         self.jobs.push(job);
+    }
+
+    pub fn job(&self, number: u32) -> Option<Job> {
+        self.jobs.get(number as usize).copied()
     }
 }
 

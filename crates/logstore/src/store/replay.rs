@@ -2,13 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::io::IoError;
+use super::io::{IoError, Read};
 use super::scan::{FoundBatch, Scan};
 use super::segments::Geometry;
 use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
 use crate::format::batch::{Lane, Record, RecordKind};
 use crate::format::superblock::{LogEntry, Superblock, Tail};
-use crate::format::{BLOCK, chunk_sum};
 use crate::keyed::Secret;
 use crate::table::{MOST_RECORDS, Table};
 
@@ -114,17 +113,26 @@ impl Replay {
         (block, batch.blocks - 1)
     }
 
+    /// Whether bytes are what a list goes on with.
+    pub fn is_list(&self, scan: u32, secret: Secret, bytes: &[u8]) -> bool {
+        let scan = self.scans.get(scan as usize);
+        scan.is_none_or(|scan| scan.is_good(secret, bytes))
+    }
+
+    /// The data of a batch, in what is read from this block on.
+    pub fn data(&self, number: u32, block: u64) -> impl Iterator<Item = Read> {
+        let (lane, batch, _) = self.doubtful[number as usize];
+        let records = self.lanes[lane][batch].records.iter();
+        let data = records.filter(|one| one.sectors > 0 && one.kind != RecordKind::Void);
+        data.map(move |one| Read::new(one.lineage, one.chunk, one.entry(0), block))
+    }
+
     /// Data of a batch were read.
-    pub fn verify(&mut self, number: u32, result: Result<&[u8], IoError>) {
-        let (lane, place, good) = &mut self.doubtful[number as usize];
-        let batch = &self.lanes[*lane][*place];
-        let data = batch.records.iter().filter(|record| record.sectors > 0);
-        let mut chunks = result.unwrap_or_default().chunks_exact(BLOCK);
-        *good = data.fold(true, |good, record| {
-            let bytes = chunks.next();
-            let sum = bytes.map(|bytes| chunk_sum(record.lineage, record.chunk, bytes));
-            good && (sum == Some(record.crc) || record.kind == RecordKind::Void)
-        });
+    pub fn verify(&mut self, number: u32, geometry: Geometry, result: Result<&[u8], IoError>) {
+        let (block, _) = self.payload(number, geometry);
+        let bytes = result.unwrap_or_default();
+        let good = self.data(number, block).all(|read| read.is_good(bytes));
+        self.doubtful[number as usize].2 = good;
     }
 
     /// Cuts each lane at its first bad batch.
@@ -165,8 +173,15 @@ impl Replay {
         self.all().map(|batch| batch.sequence).max().unwrap_or(0)
     }
 
+    /// The epochs in which volumes were written.
+    pub fn epochs(&self) -> impl Iterator<Item = (Lineage, u32)> {
+        let records = self.all().flat_map(|batch| &batch.records);
+        records.map(|record| (record.lineage, record.epoch))
+    }
+
     /// The memory table of all that counts; nothing when it cannot be one of a sound log.
-    pub fn table(&self, seed: u64) -> Option<Table> {
+    /// `holder` says which layer has what was written to a volume in an epoch.
+    pub fn table(&self, seed: u64, holder: impl Fn(Lineage, u32, u64) -> Lineage) -> Option<Table> {
         let generation = |segment: u32| {
             let entry = self.log.iter().find(|entry| entry.segment == segment);
             entry.map_or(0, |entry| entry.generation)
@@ -175,18 +190,17 @@ impl Replay {
         batches.sort_unstable_by_key(|batch| (batch.incarnation, batch.sequence));
         let records = || batches.iter().flat_map(|batch| &batch.records);
         let leaves = records().map(|record| match record.kind {
-            RecordKind::Trim => record.count / LEAF_CHUNKS + 2,
+            RecordKind::Trim if record.count > 1 => record.count / LEAF_CHUNKS + 2,
             _ => 1,
         });
-        let capacity: u64 = leaves.sum();
-        if capacity >= MOST_RECORDS as u64 {
-            return None;
-        }
+        // What is overwritten counts once: of a sound log both tables had it all.
+        let capacity = leaves.sum::<u64>().min(MOST_RECORDS as u64);
         let mut table = Table::for_recovery(capacity as usize + 1, seed);
         for batch in &batches {
             let generation = generation(batch.segment);
             for record in &batch.records {
-                replay(&mut table, record, generation)?;
+                let layer = holder(record.lineage, record.epoch, record.chunk / LEAF_CHUNKS);
+                replay(&mut table, record, layer, generation)?;
             }
         }
         Some(table)
@@ -194,16 +208,66 @@ impl Replay {
 }
 
 /// Does what a record says.
-fn replay(table: &mut Table, record: &Record, generation: u32) -> Option<()> {
+fn replay(table: &mut Table, record: &Record, layer: Lineage, generation: u32) -> Option<()> {
     let (lineage, chunk): (Lineage, u64) = (record.lineage, record.chunk);
+    // A snapshot that never became durable had the older data: they are not needed.
+    let known = table.get(layer, chunk);
+    let older = known.is_some_and(|known| known.epoch > record.epoch);
+    if older && matches!(record.kind, RecordKind::Move | RecordKind::Lost) {
+        return Some(());
+    }
     let done = match record.kind {
         RecordKind::Write | RecordKind::Move => {
-            let entry = Entry::stored(record.address, record.sectors, generation, record.crc);
-            table.put(lineage, chunk, entry, record.epoch)
+            let layer = if record.kind == RecordKind::Write {
+                lineage
+            } else {
+                layer
+            };
+            table.put(layer, chunk, record.entry(generation), record.epoch)
         }
-        RecordKind::Lost => table.put(lineage, chunk, Entry::LOST, record.epoch),
-        RecordKind::Trim => table.trim(lineage, chunk..chunk + record.count),
+        RecordKind::Lost => table.put(layer, chunk, Entry::LOST, record.epoch),
+        RecordKind::Trim if record.count == 1 => {
+            table.put(lineage, chunk, Entry::UNMAPPED, record.epoch)
+        }
+        RecordKind::Trim => table.trim(lineage, chunk..chunk + record.count, record.epoch),
         RecordKind::Void => Ok(()),
     };
     done.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot that never became durable held the older block; its number is nowhere.
+    #[test]
+    fn a_move_of_what_was_written_in_an_earlier_epoch_replaces_nothing_newer() {
+        let (volume, snapshot) = (Lineage(1), Lineage(2));
+        let record = |kind, epoch, address| Record {
+            kind,
+            lineage: volume,
+            epoch,
+            chunk: 5,
+            count: 1,
+            address,
+            sectors: 8 * u32::from(kind != RecordKind::Trim),
+            crc: 0,
+            codec: 0,
+        };
+        let newer = [
+            (record(RecordKind::Write, 2, 80), Entry::stored(80, 8, 0, 0)),
+            (record(RecordKind::Trim, 2, 0), Entry::UNMAPPED),
+        ];
+        for (newer, entry) in newer {
+            let mut table = Table::for_recovery(8, 1);
+            let older = record(RecordKind::Move, 1, 160);
+            for (record, layer) in [(newer, volume), (older, volume)] {
+                assert_eq!(replay(&mut table, &record, layer, 0), Some(()));
+            }
+            assert_eq!(table.get(volume, 5).map(|known| known.entry), Some(entry));
+            assert_eq!(replay(&mut table, &older, snapshot, 0), Some(()));
+            let moved = table.get(snapshot, 5).map(|known| known.entry);
+            assert_eq!(moved, Some(Entry::stored(160, 8, 0, 0)));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::io::IoError;
 use crate::format::batch::{Header, Lane, Place, Record};
 use crate::format::footer::{Item, Trailer};
-use crate::format::{BLOCK_SECTORS, Block, FormatError};
+use crate::format::{BLOCK_SECTORS, Block};
 use crate::keyed::Secret;
 
 /// A batch that was found.
@@ -49,7 +49,6 @@ pub(super) struct Scan {
     pub batches: Vec<FoundBatch>,
     /// The footer was good: nothing is missing.
     pub by_footer: bool,
-    tries: u8,
 }
 
 impl Scan {
@@ -66,7 +65,6 @@ impl Scan {
             stage: Stage::Trailer,
             batches: Vec::new(),
             by_footer: false,
-            tries: 0,
         }
     }
 
@@ -75,6 +73,12 @@ impl Scan {
         self.incarnation = Some(incarnation);
         self.from = from;
         self.end = end.unwrap_or(self.blocks);
+        self
+    }
+
+    /// Only those before a block.
+    pub fn up_to(mut self, end: u32) -> Self {
+        self.end = end;
         self
     }
 
@@ -92,13 +96,20 @@ impl Scan {
         Some((self.first_block + u64::from(block), count))
     }
 
+    /// Whether bytes are what is to be read next. Where the list ends there is no such thing.
+    pub fn is_good(&self, secret: Secret, bytes: &[u8]) -> bool {
+        match &self.stage {
+            Stage::Trailer => self.trailer(secret, bytes).is_some(),
+            Stage::Items(trailer) => trailer.items(bytes).is_ok(),
+            Stage::Header(block) => self
+                .header(secret, *block, bytes, &mut Vec::new())
+                .is_some(),
+            Stage::End => true,
+        }
+    }
+
     /// Takes what was read.
     pub fn take(&mut self, secret: Secret, result: Result<&[u8], IoError>) {
-        if result.is_err() && self.tries == 0 {
-            self.tries = 1;
-            return;
-        }
-        self.tries = 0;
         let stage = core::mem::replace(&mut self.stage, Stage::End);
         match stage {
             Stage::Trailer => self.take_trailer(secret, result),
@@ -138,14 +149,34 @@ impl Scan {
         }
     }
 
+    /// The end of a footer, if these bytes are that of this segment.
+    fn trailer(&self, secret: Secret, bytes: &[u8]) -> Option<Trailer> {
+        let bytes = <&Block>::try_from(bytes).ok()?;
+        let trailer = Trailer::decode(secret, bytes, self.place(self.blocks - 1)).ok()?;
+        let known = self.incarnation;
+        let counts = known.is_none_or(|incarnation| incarnation == trailer.incarnation);
+        counts.then_some(trailer)
+    }
+
+    /// The header at a block, if these bytes are one that counts, and its checksum.
+    fn header(
+        &self,
+        secret: Secret,
+        block: u32,
+        bytes: &[u8],
+        records: &mut Vec<Record>,
+    ) -> Option<(Header, u64)> {
+        let bytes = <&Block>::try_from(bytes).ok()?;
+        let first = self.first_block * BLOCK_SECTORS;
+        let decoded = Header::decode(secret, bytes, self.place(block), first, records);
+        let (header, checksum) = decoded.ok()?;
+        let known = self.incarnation;
+        let counts = known.is_none_or(|known| known == header.incarnation);
+        (counts && block + header.blocks <= self.blocks).then_some((header, checksum))
+    }
+
     fn take_trailer(&mut self, secret: Secret, result: Result<&[u8], IoError>) {
-        let place = self.place(self.blocks - 1);
-        let bytes = result.ok().and_then(|bytes| <&Block>::try_from(bytes).ok());
-        let trailer = bytes.and_then(|bytes| Trailer::decode(secret, bytes, place).ok());
-        let trailer = trailer.filter(|trailer| {
-            let known = self.incarnation;
-            known.is_none_or(|incarnation| incarnation == trailer.incarnation)
-        });
+        let trailer = result.ok().and_then(|bytes| self.trailer(secret, bytes));
         self.stage = match trailer {
             Some(trailer) if trailer.items == 0 => {
                 self.by_footer = true;
@@ -190,18 +221,8 @@ impl Scan {
         block: u32,
         result: Result<&[u8], IoError>,
     ) -> Option<()> {
-        let bytes = <&Block>::try_from(result.ok()?).ok()?;
         let mut records = Vec::new();
-        let first = self.first_block * BLOCK_SECTORS;
-        let decoded: Result<_, FormatError> =
-            Header::decode(secret, bytes, self.place(block), first, &mut records);
-        let (header, checksum) = decoded.ok()?;
-        let known = self
-            .incarnation
-            .is_none_or(|known| known == header.incarnation);
-        if !known || block + header.blocks > self.blocks {
-            return None;
-        }
+        let (header, checksum) = self.header(secret, block, result.ok()?, &mut records)?;
         self.batches.push(FoundBatch {
             lane: header.lane,
             incarnation: header.incarnation,

@@ -1,7 +1,9 @@
 //! What every segment is used for, as it is now.
 
+use alloc::collections::BinaryHeap;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::format::BLOCK_SECTORS;
 use crate::format::batch::{Lane, MOST_BATCH_BLOCKS};
@@ -234,18 +236,20 @@ impl Segments {
         places.find(|&segment| self.get(segment).used == Use::Free)
     }
 
-    /// A segment that may be collected: the fewest live when short of space, else cost against
-    /// benefit; suspects first.
-    pub fn victim(&self, now: u64, greedy: bool) -> Option<u32> {
-        let sectors = u64::from(self.geometry.segment_blocks) * BLOCK_SECTORS;
+    /// Whether a segment may be collected.
+    pub fn may_collect(&self, segment: &Segment) -> bool {
         let most = u64::from(self.geometry.most_live()) * BLOCK_SECTORS;
-        let may = |segment: &Segment| {
-            segment.used == Use::Closed
-                && segment.writers == 0
-                && segment.log_from.is_none()
-                && !segment.stuck
-                && (u64::from(segment.live) <= most || segment.suspect)
-        };
+        segment.used == Use::Closed
+            && segment.writers == 0
+            && segment.log_from.is_none()
+            && !segment.stuck
+            && (u64::from(segment.live) <= most || segment.suspect)
+    }
+
+    /// The segments that are best to collect, the best last: those with the fewest live when short
+    /// of space, else cost against benefit; suspects before all.
+    pub fn victims(&self, most: usize, now: u64, greedy: bool) -> Vec<u32> {
+        let sectors = u64::from(self.geometry.segment_blocks) * BLOCK_SECTORS;
         let score = |segment: &Segment| {
             let live = u64::from(segment.live).min(sectors);
             let age = now.saturating_sub(segment.age).min(1 << 32) + 1;
@@ -255,10 +259,22 @@ impl Segments {
             };
             (segment.suspect, benefit)
         };
-        let candidates = self.iter().filter(|(_, segment)| may(segment));
-        candidates
-            .max_by_key(|(number, segment)| (score(segment), core::cmp::Reverse(*number)))
-            .map(|(number, _)| number)
+        let mut best = BinaryHeap::with_capacity(most + 1);
+        let candidates = self.iter().filter(|(_, segment)| self.may_collect(segment));
+        for (number, segment) in candidates {
+            let key = Reverse((score(segment), Reverse(number)));
+            if best.len() < most || best.peek().is_some_and(|worst| key < *worst) {
+                best.push(key);
+                if best.len() > most {
+                    best.pop();
+                }
+            }
+        }
+        let sorted = best.into_sorted_vec();
+        let numbers = sorted.into_iter().rev();
+        numbers
+            .map(|Reverse((_, Reverse(number)))| number)
+            .collect()
     }
 }
 

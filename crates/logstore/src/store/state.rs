@@ -4,17 +4,21 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::cache::Cache;
-use super::check::Checker;
+use super::check::{Checker, Report};
 use super::checkpoint::{Checkpoint, MapWriter};
 use super::collector::Collector;
+use super::differ::{Differ, Difference};
 use super::flusher::Flusher;
 use super::io::{Action, Io, Ios, Request, Tag};
 use super::lane::{Batch, KEPT, LaneState};
 use super::map::{Pages, Tree};
 use super::reads::Reads;
 use super::recovery::{OpenError, Recovery};
+use super::scrubber::{Scrubbed, Scrubber};
 use super::segments::{Geometry, Segments};
-use crate::entry::Lineage;
+use crate::chunk::Form;
+use crate::entry::{Entry, Lineage};
+use crate::format::BLOCK_SECTORS;
 use crate::format::batch::Lane;
 use crate::format::rows::{LABEL, VolumeRow};
 use crate::format::superblock::{LogEntry, Superblock};
@@ -24,8 +28,10 @@ use crate::table::Table;
 /// Pages that the catalogue of volumes can have.
 pub(super) const CATALOGUE_PAGES: u32 = 64;
 /// Blocks of a segment at least: the longest write, its header and a footer.
-const LEAST_SEGMENT: u32 = super::io::MOST_CHUNKS + 8;
-/// Volumes of a pool at most.
+const LEAST_SEGMENT: u32 = super::io::MOST_BLOCKS + 8;
+/// Snapshots of a volume at most.
+pub const MOST_SNAPSHOTS: usize = 256;
+/// Volumes and snapshots of a pool at most.
 pub const MOST_VOLUMES: usize = CATALOGUE_PAGES as usize * 15;
 
 /// What may be chosen each time a pool is opened.
@@ -112,15 +118,60 @@ pub struct Space {
     pub headroom: i64,
 }
 
-/// A mapped volume.
+/// What is stored of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Chunks that are mapped.
+    pub chunks: u64,
+    /// Sectors of 512 bytes that they take.
+    pub sectors: u64,
+    /// How many of them are compressed.
+    pub packed: u64,
+}
+
+impl Tally {
+    /// One entry more.
+    pub(super) fn add(&mut self, entry: Entry) {
+        self.chunks += u64::from(entry.is_stored());
+        self.sectors += u64::from(entry.sectors());
+        self.packed += u64::from(entry.is_stored() && entry.codec() != 0);
+    }
+
+    /// What was counted `before` is not there any more, and this is.
+    pub(super) fn change(&mut self, before: Self, now: Self) {
+        let change = |all: &mut u64, before: u64, now: u64| {
+            *all = all.saturating_add(now).saturating_sub(before);
+        };
+        change(&mut self.chunks, before.chunks, now.chunks);
+        change(&mut self.sectors, before.sectors, now.sectors);
+        change(&mut self.packed, before.packed, now.packed);
+    }
+
+    /// The sectors that are charged.
+    pub(super) fn cost(self) -> u64 {
+        self.sectors.saturating_add(self.packed)
+    }
+}
+
+/// A mapped volume, or a snapshot of one.
 #[derive(Debug)]
 pub struct Volume {
     /// Its number.
     pub lineage: Lineage,
+    /// Whose data it holds: its own number, or for a snapshot that of its volume.
+    pub data: Lineage,
+    /// The snapshot below it, which has what it inherits.
+    pub parent: Option<Lineage>,
     /// Its size in chunks.
     pub chunks: u64,
-    /// Chunks that are mapped, at the last cut.
-    pub mapped: u64,
+    /// What it stores itself, at the last cut.
+    pub tally: Tally,
+    /// How it keeps its chunks.
+    pub form: Form,
+    /// Chunks that snapshots below it store, at the last cut.
+    pub shared: u64,
+    /// When the driver has said that it was made; 0 for what is no snapshot.
+    pub made: u64,
     /// What the driver wants to know of it.
     pub label: [u8; LABEL],
     /// It is being deleted, and takes nothing.
@@ -133,14 +184,46 @@ pub struct Volume {
 }
 
 impl Volume {
+    /// A volume in which nothing was written yet.
+    pub(super) fn new(lineage: Lineage, chunks: u64, label: [u8; LABEL]) -> Self {
+        Self {
+            lineage,
+            data: lineage,
+            parent: None,
+            chunks,
+            tally: Tally::default(),
+            form: Form::default(),
+            shared: 0,
+            made: 0,
+            label,
+            deleting: false,
+            epoch: 1,
+            lane: Lane::User,
+            last: [0; 3],
+            tree: Tree::default(),
+        }
+    }
+
+    /// Whether it is a snapshot: it takes no writes.
+    pub fn is_snapshot(&self) -> bool {
+        self.data != self.lineage
+    }
+
     pub(super) fn row(&self) -> VolumeRow {
         VolumeRow {
             lineage: self.lineage,
             deleting: self.deleting,
             epoch: self.epoch,
+            data: self.data,
+            parent: self.parent,
             chunks: self.chunks,
             root: self.tree.root(),
-            mapped: self.mapped,
+            mapped: self.tally.chunks,
+            sectors: self.tally.sectors,
+            packed: self.tally.packed,
+            form: self.form,
+            shared: self.shared,
+            made: self.made,
             label: self.label,
         }
     }
@@ -151,6 +234,8 @@ impl Volume {
 pub(super) struct Limits {
     /// Records of the memory table.
     pub records: usize,
+    /// Blocks of log at which a cut is due: as many as those records take, each in a batch.
+    pub log_blocks: u64,
     /// Segments that only checkpoints take.
     pub map_reserve: u32,
     /// Headroom below which garbage collection works.
@@ -181,6 +266,7 @@ impl Limits {
         let capacity = u64::from(rest) * u64::from(geometry.most_live()) * 97 / 100;
         (capacity > 0 && geometry.segment_blocks >= LEAST_SEGMENT).then_some(Self {
             records,
+            log_blocks: 2 * records as u64,
             map_reserve,
             lead,
             capacity,
@@ -206,10 +292,13 @@ pub struct Store {
     pub(super) loading: BTreeSet<u32>,
     /// Leaves that the medium has lost.
     pub(super) lost: BTreeSet<u32>,
+    /// Volumes and snapshots.
     pub(super) volumes: BTreeMap<Lineage, Volume>,
+    /// Snapshots, by volume and the epoch that they have ended.
+    pub(super) snapshots: BTreeMap<(Lineage, u32), Lineage>,
     pub(super) next_lineage: u32,
-    /// Chunks that are mapped in all volumes.
-    pub(super) mapped: u64,
+    /// What is stored of all volumes.
+    pub(super) stored: Tally,
     pub(super) active: Table,
     pub(super) frozen: Table,
     /// Blocks that records of both tables may add.
@@ -223,6 +312,13 @@ pub struct Store {
     pub(super) checkpoint: Checkpoint,
     pub(super) collector: Collector,
     pub(super) checker: Option<Checker>,
+    pub(super) scrubber: Option<Scrubber>,
+    pub(super) scrubbed: Scrubbed,
+    pub(super) differ: Option<Differ>,
+    /// What the last comparison found.
+    pub(super) difference: Option<Difference>,
+    /// What the last check found.
+    pub(super) report: Option<Report>,
     pub(super) recovery: Option<Recovery>,
     /// The newest durable superblock.
     pub(super) superblock: Superblock,
@@ -313,7 +409,8 @@ impl Store {
 
     /// Blocks in use, at most.
     pub(super) fn used(&self) -> u64 {
-        self.mapped + 2 * self.pages.used() + self.pending[0] + self.pending[1]
+        let data = self.stored.cost().div_ceil(BLOCK_SECTORS);
+        data + 2 * self.pages.used() + self.pending[0] + self.pending[1]
     }
 
     /// Segments that can be written before room has to be made.

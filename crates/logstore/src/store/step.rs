@@ -8,7 +8,11 @@ impl Store {
     /// An I/O has ended; `result` has the bytes of a read. A completion that nobody waits for
     /// changes nothing.
     pub fn completed(&mut self, tag: Tag, result: Result<&[u8], IoError>) {
-        match self.ios.end(tag) {
+        let purpose = self.ios.end(tag);
+        if purpose.is_some() && self.asks_again(tag, result) {
+            return;
+        }
+        match purpose {
             None | Some(Purpose::None) => {}
             Some(Purpose::Batch(lane, number)) => {
                 self.batch_ended(tag, lane, number, result.is_ok());
@@ -21,6 +25,8 @@ impl Store {
             Some(Purpose::Superblock) => self.superblock_ended(tag, result.is_ok()),
             Some(Purpose::Discard(segment)) => self.discard_ended(tag, segment),
             Some(Purpose::List(victim)) => self.victim_listed(tag, victim, result),
+            Some(Purpose::ScrubList) => self.scrub_listed(tag, result),
+            Some(Purpose::Scrub) => self.scrub_ended(tag, result),
             Some(Purpose::Collect) => self.victim_read(tag, result),
             Some(Purpose::Recover(job)) => self.recovered(tag, job, result),
         }
@@ -66,6 +72,8 @@ impl Store {
         self.step_flushes();
         self.retry_reads();
         self.step_check();
+        self.step_scrub();
+        self.step_difference();
     }
 
     /// Begins a flush when somebody waits for what is complete.

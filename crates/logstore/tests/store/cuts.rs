@@ -6,7 +6,7 @@ use flashyard_logstore::format::batch::Lane;
 use crate::device::{CUTS, Cut};
 use crate::load::Load;
 use crate::model::Ask;
-use crate::world::{World, small};
+use crate::world::{FORMS, World, small};
 
 /// Short, and it touches everything: small tables and caches make it do checkpoints and collect.
 fn script(seed: u64) -> (World, Load) {
@@ -17,7 +17,7 @@ fn script(seed: u64) -> (World, Load) {
     };
     let mut world = World::new(seed, small(), options);
     world.create(340);
-    world.create(90);
+    world.create_formed(90, FORMS[seed as usize % FORMS.len()]);
     let load = Load {
         steps: 70,
         ..Load::MIXED

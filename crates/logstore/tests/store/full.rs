@@ -1,6 +1,6 @@
 //! A pool that is full: writes are refused, overwrites go on, trims and deletes make room.
 
-use flashyard_logstore::{Lineage, Options};
+use flashyard_logstore::{Geometry, Lineage, Options};
 
 use crate::device::{CUTS, Cut};
 use crate::load::Load;
@@ -188,4 +188,33 @@ fn a_move_that_was_overtaken_before_it_was_issued_does_not_come_back() {
         assert!(world.read_all());
         world.check_all();
     }
+}
+
+#[test]
+fn a_checkpoint_gives_back_many_segments_while_there_is_space() {
+    let geometry = Geometry {
+        segments: 1000,
+        ..small()
+    };
+    let mut world = World::new(1, geometry, Options::default());
+    let lineage = world.create(4000);
+    let mut before = world.store.stats();
+    for step in 0..1700 {
+        let ask = Ask::Write {
+            lineage,
+            chunk: world.chance.below(4000 - 31),
+            count: 32,
+            durable: false,
+        };
+        world.ask(ask).expect("it is ready");
+        assert!(world.settle());
+        if step == 1200 {
+            before = world.store.stats();
+            assert!(before.victims > 10, "{before:?}");
+        }
+    }
+    let after = world.store.stats();
+    let cuts = after.checkpoints - before.checkpoints;
+    let victims = after.victims - before.victims;
+    assert!(victims > 10 * cuts, "{victims} in {cuts} checkpoints");
 }

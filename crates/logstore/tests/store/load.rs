@@ -55,7 +55,15 @@ impl Load {
         let volumes = world.model.volumes();
         let (lineage, chunks) = volumes[world.chance.below(volumes.len() as u64) as usize];
         let chunks = chunks.min(self.within);
-        let ask = self.one(world, lineage, chunks);
+        let mut ask = self.one(world, lineage, chunks);
+        if world.model.is_snapshot(lineage) {
+            ask = Self {
+                trims: 0,
+                reads: 100,
+                ..*self
+            }
+            .one(world, lineage, chunks);
+        }
         match world.ask(ask) {
             Ok(()) | Err(Refused::ReadOnly) => {}
             Err(why) => panic!("{ask:?} was refused: {why}"),
@@ -75,7 +83,8 @@ impl Load {
                 count: left.min(1 + world.chance.below(most)),
             };
         }
-        let count = left.min(1 + world.chance.below(self.most)) as u32;
+        let most = self.most.min(world.form(lineage).most_chunks().into());
+        let count = left.min(1 + world.chance.below(most)) as u32;
         if kind < trims + self.reads {
             return Ask::Read {
                 lineage,

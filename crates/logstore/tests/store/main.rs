@@ -3,10 +3,14 @@
 mod basics;
 mod cuts;
 mod device;
+mod ends;
 mod faults;
 mod full;
 mod load;
 mod model;
+mod packed;
 mod referenced;
+mod snapshot_world;
+mod snapshots;
 mod swarm;
 mod world;

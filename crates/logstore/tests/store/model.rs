@@ -60,10 +60,16 @@ struct Asked {
 #[derive(Debug, Default)]
 pub struct Model {
     volumes: BTreeMap<Lineage, Vec<Chunk>>,
+    /// Snapshots, with their volume.
+    snapshots: BTreeMap<Lineage, Lineage>,
+    /// Snapshots that were asked for: their volume, and what each chunk may be.
+    coming: BTreeMap<Lineage, (Lineage, Vec<Vec<Version>>)>,
     asked: BTreeMap<Request, Asked>,
     next: Version,
     /// Writes that were answered that the pool is full.
     pub full: u64,
+    /// Volumes of which some versions are zeroes.
+    pub packed: BTreeSet<Lineage>,
     /// Reads that were answered with a media error, and whether they may be.
     pub media_errors: u64,
     pub may_lose: bool,
@@ -84,11 +90,43 @@ impl Chunk {
         writes.map(|write| write.version).collect()
     }
 
+    /// One of these, and it does not change any more.
+    fn one_of(versions: &[Version]) -> Self {
+        let writes = versions.iter().map(|&version| Write {
+            request: 0,
+            version,
+            answered: true,
+        });
+        Self {
+            passed: 0,
+            writes: writes.collect(),
+            unsure: if versions.len() > 1 {
+                versions.len()
+            } else {
+                0
+            },
+        }
+    }
+
     fn pass(&mut self, passes: usize) {
         let gone = passes.saturating_sub(self.passed);
         self.writes.drain(..gone);
         self.passed += gone;
         self.unsure = self.unsure.saturating_sub(gone);
+    }
+}
+
+/// Whether a version is all zeroes, where volumes have such.
+pub fn is_zero(version: Version) -> bool {
+    version.is_multiple_of(11)
+}
+
+/// What a version is read as.
+fn as_read(packed: bool, version: Version) -> Version {
+    if packed && is_zero(version) {
+        0
+    } else {
+        version
     }
 }
 
@@ -108,12 +146,21 @@ impl Model {
     }
 
     pub fn delete(&mut self, lineage: Lineage) {
+        self.snapshots.remove(&lineage);
         self.volumes.remove(&lineage);
     }
 
     /// Only these volumes are still there.
     pub fn keep(&mut self, there: &BTreeSet<Lineage>) {
+        let coming: Vec<Lineage> = self.coming.keys().copied().collect();
+        for snapshot in coming {
+            if there.contains(&snapshot) {
+                self.end_snapshot(snapshot);
+            }
+        }
+        self.coming.clear();
         self.volumes.retain(|lineage, _| there.contains(lineage));
+        self.snapshots.retain(|lineage, _| there.contains(lineage));
     }
 
     /// What a chunk of a read may be.
@@ -140,6 +187,10 @@ impl Model {
         self.asked[&request].version
     }
 
+    pub fn ask_of(&self, request: Request) -> Option<Ask> {
+        self.asked.get(&request).map(|asked| asked.ask)
+    }
+
     fn chunks(&mut self, lineage: Lineage, chunk: u64, count: u64) -> &mut [Chunk] {
         let all = self.volumes.get_mut(&lineage).expect("it was created");
         &mut all[chunk as usize..(chunk + count) as usize]
@@ -158,11 +209,12 @@ impl Model {
                 ..
             } => {
                 self.next += u64::from(count);
+                let packed = self.packed.contains(&lineage);
                 let chunks = self.chunks(lineage, chunk, u64::from(count));
                 for (chunk, version) in chunks.iter_mut().zip(version..) {
                     chunk.writes.push(Write {
                         request,
-                        version,
+                        version: as_read(packed, version),
                         answered: false,
                     });
                 }
@@ -204,7 +256,75 @@ impl Model {
         version
     }
 
-    /// Reads that have begun may see this write.
+    /// A snapshot is asked for: it may have what is in flight.
+    pub fn begin_snapshot(&mut self, volume: Lineage, snapshot: Lineage) {
+        let chunks = self.volumes[&volume].iter().map(Chunk::visible).collect();
+        self.coming.insert(snapshot, (volume, chunks));
+    }
+
+    /// It is there, and does not change from now on.
+    pub fn end_snapshot(&mut self, snapshot: Lineage) {
+        let (volume, chunks) = self.coming.remove(&snapshot).expect("it was asked for");
+        let chunks = chunks.iter().map(|versions| Chunk::one_of(versions));
+        self.volumes.insert(snapshot, chunks.collect());
+        self.snapshots.insert(snapshot, volume);
+    }
+
+    pub fn is_snapshot(&self, volume: Lineage) -> bool {
+        self.snapshots.contains_key(&volume)
+    }
+
+    /// The snapshots of a volume, the oldest first.
+    pub fn snapshots_of(&self, volume: Lineage) -> Vec<Lineage> {
+        let all = self.snapshots.iter().filter(|(_, of)| **of == volume);
+        all.map(|(snapshot, _)| *snapshot).collect()
+    }
+
+    /// A volume that begins as a snapshot.
+    pub fn clone_snapshot(&mut self, snapshot: Lineage, clone: Lineage) {
+        let chunks = self.volumes[&snapshot].clone();
+        self.volumes.insert(clone, chunks);
+    }
+
+    /// A volume may be what a snapshot is, from now on or after a cut.
+    pub fn begin_restore(&mut self, volume: Lineage, snapshot: Lineage) {
+        let chunks = self.volumes[&snapshot].clone();
+        for (chunk, from) in self
+            .chunks(volume, 0, chunks.len() as u64)
+            .iter_mut()
+            .zip(&chunks)
+        {
+            let writes = from.visible().into_iter().map(|version| Write {
+                request: 0,
+                version,
+                answered: false,
+            });
+            chunk.writes.extend(writes);
+        }
+    }
+
+    pub fn end_restore(&mut self, volume: Lineage, snapshot: Lineage) {
+        let mut chunks = self.volumes[&snapshot].clone();
+        let beyond = self.volumes[&volume].len();
+        chunks.resize(beyond, Chunk::one_of(&[0]));
+        self.volumes.insert(volume, chunks);
+    }
+
+    /// What each chunk of a volume is, if that is known for certain.
+    pub fn content(&self, volume: Lineage) -> Vec<Version> {
+        let chunks = self.volumes[&volume].iter();
+        let newest = |chunk: &Chunk| {
+            let visible = chunk.visible();
+            assert!(
+                visible.windows(2).all(|two| two[0] == two[1]),
+                "it is known"
+            );
+            visible[0]
+        };
+        chunks.map(newest).collect()
+    }
+
+    /// Reads and snapshots that have begun may have this write.
     fn extend_reads(&mut self, ask: Ask, version: Version) {
         let (lineage, chunks, step) = match ask {
             Ask::Write {
@@ -220,6 +340,15 @@ impl Model {
             } => (lineage, chunk..chunk + count, 0),
             Ask::Read { .. } | Ask::Flush { .. } => return,
         };
+        let packed = self.packed.contains(&lineage);
+        let seen = |at: u64| step * as_read(packed, version + at - chunks.start);
+        for (volume, all) in self.coming.values_mut() {
+            for (at, allowed) in (0..).zip(all) {
+                if *volume == lineage && chunks.contains(&at) {
+                    allowed.push(seen(at));
+                }
+            }
+        }
         for asked in self.asked.values_mut() {
             let Ask::Read {
                 lineage: read,
@@ -231,11 +360,7 @@ impl Model {
             };
             for (at, allowed) in (chunk..).zip(&mut asked.allowed) {
                 if read == lineage && chunks.contains(&at) {
-                    allowed.push(if step == 0 {
-                        0
-                    } else {
-                        version + at - chunks.start
-                    });
+                    allowed.push(seen(at));
                 }
             }
         }

@@ -81,7 +81,8 @@ impl Referenced {
             for place in 0..LEAF_CHUNKS as usize {
                 let entry = page::leaf_entry(bytes, place);
                 if entry.is_stored() {
-                    self.blocks.insert(entry.address() / 8);
+                    let end = entry.address() + u64::from(entry.sectors());
+                    self.blocks.extend(entry.address() / 8..end.div_ceil(8));
                 }
             }
             return;

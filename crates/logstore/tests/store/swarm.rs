@@ -2,12 +2,12 @@
 //! and power cuts, one after another. `FLASHYARD_ROUNDS=100` makes it a search.
 
 use flashyard_logstore::format::batch::Lane;
-use flashyard_logstore::{Options, State};
+use flashyard_logstore::{Form, Options, State};
 use flashyard_time::Rng;
 
 use crate::device::CUTS;
 use crate::load::Load;
-use crate::world::{World, small};
+use crate::world::{FORMS, World, small};
 
 #[test]
 fn lives_of_pools_keep_their_promises() {
@@ -26,7 +26,8 @@ fn lives_of_pools_keep_their_promises() {
         };
         let mut world = World::new(seed, small(), options);
         world.create(1 + chance.below(500));
-        world.create(1 + chance.below(500));
+        let (chunks, form) = (1 + chance.below(200), form(&mut chance));
+        world.create_formed(chunks, form);
         for _ in 0..4 {
             live(&mut world, &mut chance, &mut deletes);
             moved += world.store.stats().moved_blocks;
@@ -80,8 +81,13 @@ fn live(world: &mut World, chance: &mut Rng, deletes: &mut u64) {
         }
         world.cut_at = None;
         world.write_errors = 0;
-        world.create(1 + chance.below(400));
+        let (chunks, form) = (1 + chance.below(200), form(chance));
+        world.create_formed(chunks, form);
     }
+}
+
+fn form(chance: &mut Rng) -> Form {
+    FORMS[chance.below(FORMS.len() as u64) as usize]
 }
 
 fn is_read_only(world: &World) -> bool {

@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flashyard_logstore::format::chunk_sum;
 use flashyard_logstore::format::rows::LABEL;
+use flashyard_logstore::format::{SECTOR, chunk_sum};
 use flashyard_logstore::{
-    Action, COPIES, Geometry, IoError, IoOp, Lineage, OpenError, Options, Outcome, Part, Refused,
-    Report, Request, SUPERBLOCK, Secret, State, Store, Tag,
+    Action, COPIES, Form, Geometry, IoError, IoOp, Lineage, OpenError, Options, Outcome, Part,
+    Refused, Report, Request, SUPERBLOCK, Secret, State, Store, Stored, Tag,
 };
 use flashyard_time::Rng;
 
 use crate::device::{BLOCK, Cut, Device};
-use crate::model::{Ask, Model, Version};
+use crate::model::{Ask, Model, Version, is_zero};
 use crate::referenced::Referenced;
 
 pub const SUPER_BLOCKS: u64 = (SUPERBLOCK / BLOCK) as u64;
@@ -55,16 +55,47 @@ pub struct World {
     pub slow_moves: bool,
     /// Requests that were not about data, and are done.
     pub done: BTreeMap<Request, Outcome>,
+    /// Snapshots that were asked for.
+    pub coming: BTreeMap<Request, Vec<Lineage>>,
     pub referenced: Referenced,
+    forms: BTreeMap<Lineage, Form>,
     /// Contents that a tenant has chosen, and the version that each stands for.
     forged: BTreeMap<Version, Vec<u8>>,
     /// What the next chunk that is written has.
     next_content: Option<Vec<u8>>,
 }
 
-/// The content of a chunk.
-fn content(version: Version) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
+/// What volumes can be.
+pub const FORMS: [Form; 5] = [
+    form(12, 0),
+    form(12, 1),
+    form(14, 0),
+    form(14, 1),
+    form(14, 2),
+];
+
+const fn form(chunk_shift: u8, codec: u8) -> Form {
+    Form { chunk_shift, codec }
+}
+
+/// Sectors and codec of a version: where there is a codec every third is stored as it is, some are
+/// zeroes, and the others take anything from a sector on.
+fn shape(form: Form, version: Version) -> (u8, u8) {
+    let whole = form.chunk_sectors();
+    match form.codec {
+        0 => (whole as u8, 0),
+        _ if is_zero(version) => (0, 0),
+        _ if version.is_multiple_of(3) => (whole as u8, 0),
+        codec => {
+            let sectors = 1 + version * 7919 % u64::from(whole - 1);
+            (sectors as u8, codec)
+        }
+    }
+}
+
+/// The stored bytes of a chunk.
+fn content(version: Version, sectors: u8) -> Vec<u8> {
+    let mut bytes = vec![0; usize::from(sectors) * SECTOR];
     for (place, word) in bytes.chunks_mut(8).enumerate() {
         word.copy_from_slice(&(version ^ (place as u64) << 48).to_le_bytes());
     }
@@ -102,7 +133,9 @@ impl World {
             discards: 0,
             slow_moves: false,
             done: BTreeMap::new(),
+            coming: BTreeMap::new(),
             referenced: Referenced::default(),
+            forms: BTreeMap::new(),
             forged: BTreeMap::new(),
             next_content: None,
         };
@@ -124,28 +157,55 @@ impl World {
         }
     }
 
-    fn request(&mut self) -> Request {
+    pub fn request(&mut self) -> Request {
         self.next_request += 1;
         self.next_request
     }
 
     /// Makes a volume, durably.
     pub fn create(&mut self, chunks: u64) -> Lineage {
+        self.create_formed(chunks, Form::default())
+    }
+
+    /// The same, of any form.
+    pub fn create_formed(&mut self, chunks: u64, form: Form) -> Lineage {
         let request = self.request();
-        let lineage = self.store.create_volume(request, chunks, [7; LABEL]);
+        let lineage = self.store.create_formed(request, chunks, form, [7; LABEL]);
         let lineage = lineage.expect("there is a place");
         assert!(self.settle());
         assert_eq!(self.done.remove(&request), Some(Outcome::Success));
         self.model.create(lineage, chunks);
+        self.forms.insert(lineage, form);
+        if form.codec != 0 {
+            self.model.packed.insert(lineage);
+        }
         lineage
     }
 
-    /// Deletes a volume; false when the power went.
-    pub fn delete(&mut self, lineage: Lineage) -> bool {
+    /// How a volume keeps its chunks.
+    pub fn form(&self, lineage: Lineage) -> Form {
+        self.forms[&lineage]
+    }
+
+    /// A snapshot or a clone is as what it is of.
+    pub fn inherit_form(&mut self, from: Lineage, to: Lineage) {
+        self.forms.insert(to, self.forms[&from]);
+        if self.model.packed.contains(&from) {
+            self.model.packed.insert(to);
+        }
+    }
+
+    /// Begins to delete a volume.
+    pub fn begin_delete(&mut self, lineage: Lineage) {
         let request = self.request();
         self.store
             .delete_volume(request, lineage)
             .expect("it exists");
+    }
+
+    /// Deletes a volume; false when the power went.
+    pub fn delete(&mut self, lineage: Lineage) -> bool {
+        self.begin_delete(lineage);
         let through = self.settle();
         if through {
             self.model.delete(lineage);
@@ -167,10 +227,11 @@ impl World {
                 if let Some(content) = self.next_content.take() {
                     self.forged.insert(begun, content);
                 }
-                let sums: Vec<u32> = (0..u64::from(count))
-                    .map(|place| chunk_sum(lineage, chunk + place, &self.content(begun + place)))
+                let stored = (chunk..chunk + u64::from(count)).zip(begun..);
+                let stored: Vec<Stored> = stored
+                    .map(|(chunk, version)| self.stored(lineage, chunk, version).0)
                     .collect();
-                self.store.write(request, lineage, chunk, &sums, durable)
+                self.store.write(request, lineage, chunk, &stored, durable)
             }
             Ask::Trim {
                 lineage,
@@ -205,13 +266,21 @@ impl World {
                 Action::Zeroes {
                     request,
                     first,
-                    chunks,
+                    blocks,
                 } => {
+                    let chunk = self.form_of(request).chunk_blocks();
+                    assert_eq!((first % chunk, blocks % chunk), (0, 0));
                     let got = self.got.entry(request).or_default();
-                    got.extend((first..first + chunks).map(|place| (place, 0)));
+                    let chunks = first / chunk..(first + blocks) / chunk;
+                    got.extend(chunks.map(|place| (place, 0)));
                 }
                 Action::Done { request, outcome } => {
                     let got = self.got.remove(&request).unwrap_or_default();
+                    if outcome == Outcome::Success {
+                        for snapshot in self.coming.remove(&request).unwrap_or_default() {
+                            self.model.end_snapshot(snapshot);
+                        }
+                    }
                     if !self.model.end(request, outcome, &got) {
                         self.done.insert(request, outcome);
                     }
@@ -236,22 +305,22 @@ impl World {
                 Part::Host {
                     request,
                     first,
-                    chunks,
+                    sectors,
                 } => {
-                    let version = self.model.version_of(request) + u64::from(first);
-                    for place in 0..u64::from(chunks) {
-                        bytes.extend_from_slice(&self.content(version + place));
-                    }
+                    let all = self.written(request);
+                    let from = first as usize * SECTOR;
+                    bytes.extend_from_slice(&all[from..from + sectors as usize * SECTOR]);
                 }
                 Part::Copy {
                     read,
                     first,
-                    blocks,
+                    sectors,
                 } => {
-                    let from = first as usize * BLOCK;
+                    let from = first as usize * SECTOR;
                     let kept = &self.kept[&read];
-                    bytes.extend_from_slice(&kept[from..from + blocks as usize * BLOCK]);
+                    bytes.extend_from_slice(&kept[from..from + sectors as usize * SECTOR]);
                 }
+                Part::Gap(sectors) => bytes.resize(bytes.len() + sectors as usize * SECTOR, 0),
             }
         }
         if let IoOp::WriteSuperblock(copy) = op {
@@ -323,8 +392,18 @@ impl World {
                 let bytes = self.device.read(io.block, io.blocks);
                 let result = bytes.as_deref().ok_or(IoError::Failed);
                 if let (Some((request, first)), Ok(bytes)) = (io.host, result) {
+                    let form = self.form_of(request);
+                    let asked = self.store.io(io.tag);
                     let got = self.got.entry(request).or_default();
-                    for (place, chunk) in (first..).zip(bytes.chunks(BLOCK)) {
+                    for (place, chunk) in (first / form.chunk_blocks()..).zip(asked.chunks()) {
+                        let whole = form.chunk_sectors();
+                        assert!(chunk.codec != 0 || chunk.sectors == whole);
+                        let from = place * whole - first * 8;
+                        assert!(
+                            !asked.is_plain() || chunk.first == from,
+                            "it is where it goes"
+                        );
+                        let chunk = chunk.of(bytes).expect("it lies in what was read");
                         let forged = self.forged.iter().filter(|(_, bytes)| *bytes == chunk);
                         let version = u64::from_le_bytes(chunk[..8].try_into().expect("8 bytes"));
                         // Two versions may have the same content: any that is allowed.
@@ -401,9 +480,46 @@ impl World {
         self.reopen()
     }
 
-    fn content(&self, version: Version) -> Vec<u8> {
+    /// A chunk as it is stored.
+    fn stored(&self, lineage: Lineage, chunk: u64, version: Version) -> (Stored, Vec<u8>) {
+        let (sectors, codec) = shape(self.forms[&lineage], version);
         let forged = self.forged.get(&version).cloned();
-        forged.unwrap_or_else(|| content(version))
+        let bytes = forged.unwrap_or_else(|| content(version, sectors));
+        let crc = match sectors {
+            0 => 0,
+            _ => chunk_sum(lineage, chunk, &bytes),
+        };
+        let stored = Stored {
+            sectors,
+            codec,
+            crc,
+        };
+        (stored, bytes)
+    }
+
+    /// All that a write stores.
+    fn written(&self, request: Request) -> Vec<u8> {
+        let Some(Ask::Write {
+            lineage,
+            chunk,
+            count,
+            ..
+        }) = self.model.ask_of(request)
+        else {
+            return Vec::new();
+        };
+        let chunks = (chunk..chunk + u64::from(count)).zip(self.model.version_of(request)..);
+        chunks
+            .flat_map(|(chunk, version)| self.stored(lineage, chunk, version).1)
+            .collect()
+    }
+
+    /// The form of the volume that a read is of.
+    fn form_of(&self, request: Request) -> Form {
+        match self.model.ask_of(request) {
+            Some(Ask::Read { lineage, .. }) => self.forms[&lineage],
+            _ => Form::default(),
+        }
     }
 
     /// The next chunk that is written has this content.
@@ -461,6 +577,7 @@ impl World {
         self.kept.clear();
         self.got.clear();
         self.done.clear();
+        self.coming.clear();
         self.model.forget_requests();
         let copies: Vec<Option<Vec<u8>>> = (0..COPIES as u8)
             .map(|copy| {
@@ -499,11 +616,11 @@ impl World {
 
     /// The same of so many first chunks of each volume.
     pub fn read_all_within(&mut self, most: u64) -> bool {
-        const AT_ONCE: u64 = 16;
         for (lineage, chunks) in self.model.volumes() {
             let chunks = chunks.min(most);
-            for chunk in (0..chunks).step_by(AT_ONCE as usize) {
-                let count = AT_ONCE.min(chunks - chunk) as u32;
+            let at_once = u64::from(self.form(lineage).most_chunks().min(16));
+            for chunk in (0..chunks).step_by(at_once as usize) {
+                let count = at_once.min(chunks - chunk) as u32;
                 let ask = Ask::Read {
                     lineage,
                     chunk,
@@ -518,10 +635,16 @@ impl World {
         true
     }
 
-    /// The check of the store.
-    pub fn check(&mut self) -> Report {
+    /// Begins a check of the store.
+    pub fn begin_check(&mut self) -> Request {
         let request = self.request();
         self.store.check(request).expect("it is ready");
+        request
+    }
+
+    /// The check of the store.
+    pub fn check(&mut self) -> Report {
+        let request = self.begin_check();
         assert!(self.settle());
         assert_eq!(self.done.remove(&request), Some(Outcome::Success));
         self.store.take_report().expect("it is done")

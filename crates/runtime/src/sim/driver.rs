@@ -178,6 +178,7 @@ impl Drive for CoreDriver {
             Operation::Ready { .. } | Operation::Signal { .. } => {
                 unreachable!("a simulated machine has no descriptors: `descriptor` refuses them")
             }
+            Operation::Lent { .. } => unreachable!("simulated files say that they take none"),
         }
     }
 
@@ -194,6 +195,7 @@ impl Drive for CoreDriver {
             // A disk cannot be stopped; a command that it has got ends in its time.
             Operation::Read { .. }
             | Operation::Write { .. }
+            | Operation::Lent { .. }
             | Operation::Sync { .. }
             | Operation::Punch { .. }
             | Operation::Zero { .. }
@@ -387,6 +389,7 @@ fn kind(operation: &Operation) -> u64 {
         Operation::Zero { .. } => 10,
         Operation::Zone { .. } => 11,
         Operation::Ready { .. } => 12,
+        Operation::Lent { .. } => 14,
         Operation::Signal { .. } => 13,
     }
 }

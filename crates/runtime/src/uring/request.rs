@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use io_uring::opcode;
 use io_uring::squeue::{Entry, Flags};
@@ -12,7 +12,7 @@ use io_uring::types::{Fd, FsyncFlags};
 use super::chunks::{CHUNK, GROUP};
 use super::sockets::{self, KernelAddr};
 use crate::handle::FileId;
-use crate::op::{Operation, Receive};
+use crate::op::{Operation, Receive, Way};
 use crate::ticket::Ticket;
 
 /// iovecs the kernel takes by one call (`UIO_MAXIOV`).
@@ -126,6 +126,17 @@ impl Scratch {
                     .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
                     .build()
             }
+            Operation::Lent {
+                file,
+                memory,
+                offset,
+                way,
+                moved,
+            } => {
+                memory.iovecs(*moved, &mut self.rest);
+                let (fd, at) = (Fd(file.id().fd()), *offset + *moved as u64);
+                transfer(fd, &self.rest, at, *way)
+            }
             Operation::Sync { file } => opcode::Fsync::new(Fd(file.id().fd()))
                 .flags(FsyncFlags::DATASYNC)
                 .build(),
@@ -137,10 +148,11 @@ impl Scratch {
             }
             Operation::Ready { fd, write } => {
                 let events = if *write { libc::POLLOUT } else { libc::POLLIN };
-                opcode::PollAdd::new(Fd(fd.as_raw_fd()), events as u32).build()
+                opcode::PollAdd::new(Fd(fd.as_fd().as_raw_fd()), events as u32).build()
             }
             Operation::Signal { fd, one } => {
-                opcode::Write::new(Fd(fd.as_raw_fd()), one.as_ptr(), one.len() as u32).build()
+                opcode::Write::new(Fd(fd.as_fd().as_raw_fd()), one.as_ptr(), one.len() as u32)
+                    .build()
             }
             Operation::Zone { .. } => return Err(io::ErrorKind::Unsupported.into()),
         })
@@ -190,6 +202,30 @@ impl Scratch {
         self.message.msg_iov = now.as_ptr().cast_mut();
         self.message.msg_iovlen = now.len();
         &raw const self.message
+    }
+}
+
+/// A transfer between a file and the pieces of memory in `iovecs`.
+fn transfer(fd: Fd, iovecs: &[libc::iovec], offset: u64, way: Way) -> Entry {
+    let (first, count) = (iovecs.as_ptr(), iovecs.len() as u32);
+    match (way, iovecs) {
+        (Way::Read, [one]) => opcode::Read::new(fd, one.iov_base.cast(), one.iov_len as u32)
+            .offset(offset)
+            .build(),
+        (Way::Read, _) => opcode::Readv::new(fd, first, count).offset(offset).build(),
+        (Way::Write { durable }, _) => {
+            let flags = if durable { libc::RWF_DSYNC } else { 0 };
+            match iovecs {
+                [one] => opcode::Write::new(fd, one.iov_base.cast(), one.iov_len as u32)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+                _ => opcode::Writev::new(fd, first, count)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+            }
+        }
     }
 }
 

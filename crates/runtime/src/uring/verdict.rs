@@ -11,7 +11,7 @@ use super::request::Scratch;
 use super::sockets;
 use crate::Chunk;
 use crate::handle::Connected;
-use crate::op::{Operation, Outcome, Receive};
+use crate::op::{Operation, Outcome, Receive, Way};
 
 /// What is to become of an operation.
 pub(super) enum Verdict {
@@ -102,6 +102,22 @@ fn judge_success(
                 true if count == 0 => Verdict::Ended(Err(io::ErrorKind::WriteZero.into())),
                 true => Verdict::Again,
                 false => ok(Outcome::Bytes(*moved)),
+            }
+        }
+        Operation::Lent {
+            file,
+            memory,
+            way,
+            moved,
+            ..
+        } => {
+            *moved += count;
+            let at_end = count == 0 || !moved.is_multiple_of(file.info().alignment as usize);
+            match (*moved < memory.len(), way) {
+                (true, Way::Read) if !at_end => Verdict::Again,
+                (true, Way::Write { .. }) if count > 0 => Verdict::Again,
+                (true, Way::Write { .. }) => Verdict::Ended(Err(io::ErrorKind::WriteZero.into())),
+                _ => ok(Outcome::Bytes(*moved)),
             }
         }
         Operation::Sync { .. }

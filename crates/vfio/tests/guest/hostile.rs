@@ -16,12 +16,13 @@ use flashyard_nvme::vfio_user::{
 use flashyard_runtime::Rt;
 use flashyard_runtime::shared_memory::{Mapping, memory_file};
 use flashyard_runtime::unix::EventCounter;
-use flashyard_testbed::{BLOCK, pattern};
+use flashyard_testbed::{BLOCK, memory, pattern};
 use flashyard_time::{Duration, Rng};
 
+use super::lent::file;
 use super::{Site, range, rounds, run};
 
-async fn works(guest: &mut Guest, seed: u64) {
+pub(super) async fn works(guest: &mut Guest, seed: u64) {
     let data = pattern(seed, BLOCK as usize);
     let mut read = vec![0; data.len()];
     guest
@@ -327,11 +328,16 @@ async fn torment(site: &Site, path: &std::path::Path, seed: u64, other: &mut Gue
 #[test]
 fn a_guest_that_does_anything_at_random_hurts_itself_only() {
     run(|site| async move {
-        let (_function, path) = site.offer("a");
-        let (_other_function, other_path) = site.offer("a");
-        let mut other = site.guest(&other_path, GuestOptions::default()).await;
-        for seed in 0..20 * rounds() {
-            torment(&site, &path, seed, &mut other).await;
+        // The kernel itself moves data of a file to and from the guest's memory.
+        for device in [memory(16 << 20), file(&site, BLOCK).await] {
+            site.bench.target.detach("a", 1).expect("it is there");
+            site.bench.attach("a", 1, 0, device);
+            let (_function, path) = site.offer("a");
+            let (_other_function, other_path) = site.offer("a");
+            let mut other = site.guest(&other_path, GuestOptions::default()).await;
+            for seed in 0..10 * rounds() {
+                torment(&site, &path, seed, &mut other).await;
+            }
         }
     });
 }

@@ -52,7 +52,7 @@ async fn pass(
     if header.payload > 0 {
         from.recv_exact(&mut message[Header::LEN..]).await.ok()??;
     }
-    let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    let fds: Vec<_> = fds.as_slice().iter().map(AsFd::as_fd).collect();
     let cut = cut.filter(|cut| cut.message == number);
     let part = cut.map_or(message.len(), |cut| cut.bytes.min(message.len()));
     to.send(&message[..part], &fds).await.ok()?;

@@ -2,9 +2,11 @@
 //! its own.
 
 mod data;
+mod descriptors;
 mod endings;
 mod hostile;
 mod killed;
+mod lent;
 mod polled;
 mod queues;
 mod replays;

@@ -12,6 +12,7 @@ use crate::units;
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Snapshot(fault) => fault.fmt(f),
             Self::Differs(Section::Volume, name, key, now, wanted) if key == "pool" => {
                 let wanted = wanted.trim_matches('"');
                 write!(
@@ -33,6 +34,14 @@ impl fmt::Display for Refused {
                 "partition `{partition}` is on another core than the other devices of the array: use partitions of one device, or \
                  one core"
             ),
+            Self::Differs(Section::Device, name, key, now, wanted) if key == "key" => {
+                let wanted = wanted.trim_matches('"');
+                write!(
+                    f,
+                    "device `{name}` is opened with the key `{now}` and not with `{wanted}`, as the file says: say so in the file, or \
+                     change the key by `flashyard device rekey {name} --key '{wanted}'`"
+                )
+            }
             Self::Differs(kind, name, key, now, wanted) => {
                 let kind = kind.name();
                 write!(

@@ -72,9 +72,9 @@ impl Running {
         })
     }
 
-    /// The copying has ended.
+    /// The copying has ended; the first end counts.
     pub(super) fn finish(&self, copied: Result<(), CopyError>) {
-        self.lock().copied = Some(copied);
+        self.lock().copied.get_or_insert(copied);
         self.changed.notify_all();
     }
 
@@ -95,14 +95,15 @@ impl Running {
         }
     }
 
-    /// Waits until it is forgotten.
+    /// Waits until whoever follows it has ended it or given up.
     pub(super) fn wait_ended(&self) {
         let state = self.lock();
         let ended = self.changed.wait_while(state, |state| !state.ended);
         drop(ended);
     }
 
-    fn end(&self) {
+    /// It is not followed any more.
+    pub(super) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }

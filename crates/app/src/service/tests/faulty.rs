@@ -2,6 +2,7 @@
 //! whatever waits for what hangs.
 
 use super::*;
+use crate::control::SnapshotChange;
 use crate::spec::FaultSpec;
 
 const HANGS: &str = r#"
@@ -92,5 +93,68 @@ fn what_hangs_is_freed_while_a_file_waits_for_it() {
         assert!(applied.is_ok(), "{applied:?}");
     });
     assert_eq!(service.content("v").1, BTreeSet::from([0]));
+    service.end();
+}
+
+/// A move begins when what was in flight has ended. Until then it can be cancelled.
+#[test]
+fn a_move_that_waits_for_what_hangs_can_be_cancelled() {
+    let scene = Scene::new("move-hangs");
+    let other = r#"
+        [[device]]
+        name = "ram"
+        kind = "memory"
+        size = "8MiB"
+
+        [[pool]]
+        name = "q"
+        devices = ["ram"]
+    "#;
+    let service = scene.with(&HANGS.replace("{ kind = \"hang\" }", ""));
+    let live = scene.live();
+    let config = format!("{HANGS}{other}").replace("LIVE", live.to_str().expect("plain names"));
+    let config = config.replace("{ kind = \"hang\" }", "");
+    assert!(service.handle(applying(&config)).is_ok());
+    set_faults(&service, &["hang"]);
+    let stack = service.stack();
+    let (id, _) = stack.volume("v").expect("it is there");
+    let way = stack.namespace(id).expect("it is served").clone();
+    let read = service.cores.send(way.core(), move |state| async move {
+        let volume = state.engine.way_to(&way);
+        let into = Buf::take(4096).expect("memory for one");
+        let _ = volume.read(Tag::default(), 0, into).await;
+    });
+    while injected(&service) == 0 {
+        thread::yield_now();
+    }
+    thread::scope(|scope| {
+        let moves = Request::MigrateVolume {
+            name: "v".into(),
+            to: "q".into(),
+            background: false,
+            force: false,
+            progress: false,
+        };
+        let moves = scope.spawn(|| service.handle(moves));
+        let is_moving = || {
+            let stack = service.stack();
+            let (_, volume) = stack.volume("v").expect("it is there");
+            volume.record.moving.is_some()
+        };
+        while !is_moving() {
+            thread::yield_now();
+        }
+        let snapshot = SnapshotChange::Create(vec!["v@now".parse().expect("a name")]);
+        let refused = service.handle(Request::ChangeSnapshot(snapshot));
+        let why = refused.map(drop).expect_err("it would stay behind");
+        assert!(why.to_string().contains("way to pool `q`"), "{why}");
+        let cancelled = service.handle(Request::CancelMigration("v".into()));
+        assert!(cancelled.is_ok(), "{cancelled:?}");
+        let moved = moves.join().expect("it ends");
+        assert!(moved.is_err(), "{moved:?}");
+        assert!(!is_moving());
+    });
+    set_faults(&service, &[]);
+    read.wait();
     service.end();
 }

@@ -86,6 +86,57 @@ fn a_move_that_the_store_refuses_can_be_repeated() {
     fail_everywhere(&scene, POOLS, &script());
 }
 
+/// Whichever change of the store fails: the volume can be left where it is, if it is there still.
+#[test]
+fn a_move_that_the_store_refuses_can_be_cancelled() {
+    let scene = Scene::new("cancel-move");
+    let script = script();
+    let (mut failing, mut ways) = (0, BTreeSet::new());
+    loop {
+        let service = scene.with(POOLS);
+        for act in &script[..4] {
+            assert!(service.act(act).is_ok());
+        }
+        let before = service.volumes();
+        let seen = Cell::new(0);
+        watch::set(Some(Box::new(move |done| {
+            let number = seen.get();
+            seen.set(number + usize::from(!done));
+            !done && number == failing
+        })));
+        let moved = service.act(&to("q"));
+        watch::set(None);
+        let place = format!("change {failing}");
+        let cancelled = service.handle(Request::CancelMigration("v".into()));
+        let way = match cancelled {
+            Ok(_) => "cancelled",
+            Err(fault) if fault.to_string().contains("nothing to cancel") => "nothing to cancel",
+            Err(fault) if fault.to_string().contains("in pool") => "moved",
+            Err(fault) => panic!("{place}: {fault}"),
+        };
+        ways.insert(way);
+        assert_eq!(
+            service.place_of("v") == "p",
+            way == "cancelled" || way == "nothing to cancel" && moved.is_err(),
+            "{place}: {way}"
+        );
+        assert_eq!(service.volumes(), before, "{place}");
+        service.end();
+        let service = scene.start();
+        service.finish_migrations(&place);
+        service.check_whole(&place);
+        assert_eq!(service.volumes(), before, "{place}");
+        service.end();
+        fs::remove_dir_all(scene.live()).expect("nothing runs in it");
+        fs::create_dir_all(scene.live()).expect("it was there");
+        if moved.is_ok() {
+            break;
+        }
+        failing += 1;
+    }
+    assert_eq!(ways.len(), 3, "{ways:?}");
+}
+
 /// Whatever the store and the pools were made to say by a kill: without the store, the pools have
 /// each volume once, and all of it.
 #[test]

@@ -134,7 +134,23 @@ fn describe(pool: &MappedPool, problem: &Problem) -> String {
             counted,
             recorded,
         } => format!(
-            "volume {} has {counted} mapped blocks and is said to have {recorded}",
+            "volume {} has {} chunks in {} sectors and is said to have {} in {}",
+            named(lineage),
+            counted.chunks,
+            counted.sectors,
+            recorded.chunks,
+            recorded.sectors
+        ),
+        Problem::NotInherited(lineage, chunk) => format!(
+            "block {chunk} of volume {} is said to be in a snapshot that does not have it",
+            named(lineage)
+        ),
+        Problem::Shared {
+            lineage,
+            counted,
+            recorded,
+        } => format!(
+            "volume {} has {counted} blocks in snapshots and is said to have {recorded}",
             named(lineage)
         ),
         Problem::Pages { counted, recorded } => {

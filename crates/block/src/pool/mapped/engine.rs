@@ -11,37 +11,46 @@ use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
-use flashyard_logstore::format::{BLOCK, chunk_sum};
+use flashyard_logstore::format::batch::Lane;
+use flashyard_logstore::format::{BLOCK, SECTOR};
 use flashyard_logstore::{
-    Action, COPIES, IoError as StoreError, IoOp, Lineage, Outcome, Part, Refused, Request, State,
-    Store, Tag as StoreTag,
+    Action, COPIES, IoError as StoreError, IoOp, Lineage, Outcome, Part, Read, Refused, Request,
+    State, Store, Stored, Tag as StoreTag,
 };
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Data, Rt, Shared};
 use flashyard_time::Duration;
 
+use super::coder::Coder;
 use super::requests::Requests;
 use crate::{Done, Io, IoError, IoFuture, Served, Server, SharedDevice, Tag, Zero};
 
 /// What was written and not flushed by a host is flushed after this long at most.
 const PROVED_WITHIN: Duration = Duration::from_secs(1);
 /// How long buffers are waited for.
-const BUFFER_PAUSE: Duration = Duration::from_ms(1);
+pub(super) const BUFFER_PAUSE: Duration = Duration::from_ms(1);
 
 /// What reads of blocks that hold nothing are verified against.
 static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
 
 /// See the module.
 pub(super) struct Engine {
-    rt: Rt,
-    device: SharedDevice,
+    pub rt: Rt,
+    pub device: SharedDevice,
     superblocks: [u64; COPIES],
     pub store: RefCell<Store>,
     requests: RefCell<Requests>,
     /// What reads gave whose data are moved.
     kept: RefCell<BTreeMap<StoreTag, Data>>,
-    sums: RefCell<Vec<u32>>,
+    stored: RefCell<Vec<Stored>>,
+    /// Of volumes whose data are not stored as hosts see them.
+    coders: RefCell<BTreeMap<Lineage, Rc<Coder>>>,
+    /// Chunks of the read that has ended.
+    chunks: RefCell<Vec<Read>>,
     in_flight: Cell<u32>,
+    /// I/Os of hosts so far, and copies that the last scrub has put right.
+    pub hosts: Cell<u64>,
+    pub scrub_healed: Cell<u64>,
     stopped: Cell<bool>,
     /// A look at the store at the end of this turn is due.
     due: Cell<bool>,
@@ -69,8 +78,12 @@ impl Engine {
             store: RefCell::new(store),
             requests: RefCell::default(),
             kept: RefCell::default(),
-            sums: RefCell::default(),
+            stored: RefCell::default(),
+            coders: RefCell::default(),
+            chunks: RefCell::default(),
             in_flight: Cell::new(0),
+            hosts: Cell::new(0),
+            scrub_healed: Cell::new(0),
             stopped: Cell::new(false),
             due: Cell::new(false),
             written: Cell::new(false),
@@ -148,33 +161,46 @@ impl Engine {
         change.await.map(drop).map_err(Asked::Ended)
     }
 
-    /// Reads `into.len()` bytes, 32 chunks at most.
-    pub fn read(self: &Rc<Self>, tag: Tag, lineage: Lineage, chunk: u64, into: Buf) -> IoFuture {
-        let count = (into.len() / BLOCK) as u32;
+    /// Reads `into.len()` bytes, whole chunks and as many as are written at once.
+    pub fn read(
+        self: &Rc<Self>,
+        tag: Tag,
+        (lineage, coder): (Lineage, &Coder),
+        chunk: u64,
+        into: Buf,
+    ) -> IoFuture {
+        let count = (into.len() / coder.chunk_bytes()) as u32;
         let slot = self.requests.borrow_mut().read(tag, into);
         self.begin(slot, |store, request| {
             store.read(request, lineage, chunk, count)
         })
     }
 
-    /// Writes up to 32 chunks.
+    /// Writes whole chunks, 128 KiB wherever they begin at most.
     pub fn write(
         self: &Rc<Self>,
         tag: Tag,
-        lineage: Lineage,
+        (lineage, coder): (Lineage, &Coder),
         chunk: u64,
         data: Shared,
         fua: bool,
     ) -> IoFuture {
-        let mut sums = self.sums.borrow_mut();
-        sums.clear();
-        let chunks = (chunk..).zip(data.chunks_exact(BLOCK));
-        sums.extend(chunks.map(|(chunk, bytes)| chunk_sum(lineage, chunk, bytes)));
+        let mut stored = self.stored.borrow_mut();
+        let data = match coder.encode(lineage, chunk, data, &mut stored) {
+            Ok(data) => data,
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
         let slot = self.requests.borrow_mut().write(tag, data);
         self.note_write();
         self.begin(slot, |store, request| {
-            store.write(request, lineage, chunk, &sums, fua)
+            store.write(request, lineage, chunk, &stored, fua)
         })
+    }
+
+    /// Which lane writes of a volume go to from now on; false when it has writes that are not
+    /// durable.
+    pub fn set_lane(&self, lineage: Lineage, lane: Lane) -> bool {
+        self.store.borrow_mut().set_lane(lineage, lane).is_ok()
     }
 
     /// Unmaps chunks.
@@ -196,6 +222,7 @@ impl Engine {
         slot: u32,
         ask: impl FnOnce(&mut Store, Request) -> Result<(), Refused>,
     ) -> IoFuture {
+        self.hosts.set(self.hosts.get() + 1);
         let asked = match self.stopped.get() {
             true => Err(Refused::NotReady),
             false => ask(&mut self.store.borrow_mut(), u64::from(slot)),
@@ -214,7 +241,7 @@ impl Engine {
     }
 
     /// The store is to be looked at at the end of this turn.
-    fn ring(&self) {
+    pub fn ring(&self) {
         if !self.due.replace(true) {
             self.bell.notify_one();
         }
@@ -254,10 +281,10 @@ impl Engine {
             Action::Zeroes {
                 request,
                 first,
-                chunks,
+                blocks,
             } => {
                 let mut requests = self.requests.borrow_mut();
-                requests.zeroes(request as u32, first, chunks);
+                requests.zeroes(request as u32, first, blocks);
             }
             Action::Done { request, outcome } => self.end(request, outcome),
         }
@@ -283,12 +310,22 @@ impl Engine {
             };
             return self.rt.spawn(later).detach();
         };
-        match self.device.submit(charged, io).try_finish() {
+        let io = match io {
+            Io::Read { lba, into } if self.has_copies_of(tag) => {
+                let engine = self.clone();
+                let read = async move { engine.read_copies(tag, charged, lba, into).await };
+                IoFuture::boxed(read)
+            }
+            io => self.device.submit(charged, io),
+        };
+        match io.try_finish() {
             Ok(result) => self.ended(tag, result),
             Err(io) => {
                 let engine = self.clone();
+                let begun = (self.rt.now(), self.hosts.get());
                 let rest = async move {
                     let result = io.await;
+                    engine.give_way(tag, begun).await;
                     engine.ended(tag, result);
                     engine.run();
                     engine.changed.notify_all();
@@ -296,6 +333,11 @@ impl Engine {
                 self.rt.spawn(rest).detach();
             }
         }
+    }
+
+    /// Whether a read was not good, and another copy may be.
+    fn has_copies_of(&self, tag: StoreTag) -> bool {
+        self.store.borrow().io(tag).is_again() && self.device.copies().is_some()
     }
 
     /// An I/O of the store for the device, and who is charged for it.
@@ -309,7 +351,15 @@ impl Engine {
             IoOp::Read => match io.host {
                 Some((request, first)) => {
                     let mut requests = self.requests.borrow_mut();
-                    let into = requests.place(request as u32, first, io.blocks)?;
+                    let into = match io.is_plain() {
+                        true => requests.place(request as u32, first, io.blocks)?,
+                        false => {
+                            let chunk = self.chunk_blocks(io.chunks());
+                            let blocks = io.chunks().len() as u32 * chunk;
+                            requests.reserve(request as u32, first, blocks);
+                            Buf::take(len)?
+                        }
+                    };
                     (requests.tag(request as u32), Io::Read { lba, into })
                 }
                 None => {
@@ -348,17 +398,18 @@ impl Engine {
                 Part::Host {
                     request,
                     first,
-                    chunks,
+                    sectors,
                 } => put(self
                     .requests
                     .borrow()
-                    .written(request as u32, first, chunks)),
+                    .written(request as u32, first, sectors)),
+                Part::Gap(sectors) => put(&ZEROES[..sectors as usize * SECTOR]),
                 Part::Copy {
                     read,
                     first,
-                    blocks,
+                    sectors,
                 } => {
-                    let (from, len) = (first as usize * BLOCK, blocks as usize * BLOCK);
+                    let (from, len) = (first as usize * SECTOR, sectors as usize * SECTOR);
                     match self.kept.borrow().get(&read) {
                         Some(Data::Buf(buf)) => put(&buf[from..from + len]),
                         _ => put(&ZEROES[..len]),
@@ -378,7 +429,11 @@ impl Engine {
             _ => StoreError::Failed,
         });
         let mut store = self.store.borrow_mut();
-        let host = store.io(tag).host;
+        let io = store.io(tag);
+        let (host, is_plain) = (io.host, io.host.is_none() || io.is_plain());
+        let mut chunks = self.chunks.borrow_mut();
+        chunks.clear();
+        chunks.extend_from_slice(if is_plain { &[] } else { io.chunks() });
         match &result {
             Ok(Data::Buf(buf)) => store.completed(tag, Ok(buf)),
             Ok(Data::Zeroes(len)) => match ZEROES.get(..*len) {
@@ -394,11 +449,54 @@ impl Engine {
             Some((request, first)) => {
                 // The answer comes with the store's next action.
                 let mut requests = self.requests.borrow_mut();
-                requests.give(request as u32, first, data);
+                let slot = request as u32;
+                let decoded = match data {
+                    data if is_plain => Ok(data),
+                    data => self.decode_into(&chunks, data, requests.take_place(slot, first)),
+                };
+                requests.give(slot, first, decoded);
             }
             None if store.keeps(tag) => drop(self.kept.borrow_mut().insert(tag, data)),
             None => {}
         }
+    }
+
+    /// Volumes of this lineage store their data with this.
+    pub fn set_coder(&self, lineage: Lineage, coder: &Rc<Coder>) {
+        if !coder.is_plain() {
+            self.coders.borrow_mut().insert(lineage, coder.clone());
+        }
+    }
+
+    /// The data of this lineage are gone.
+    pub fn forget_coder(&self, lineage: Lineage) {
+        self.coders.borrow_mut().remove(&lineage);
+    }
+
+    /// What decodes the data of this lineage; nothing where they are stored as hosts see them.
+    fn coder_of(&self, chunk: &Read) -> Option<Rc<Coder>> {
+        self.coders.borrow().get(&chunk.lineage).cloned()
+    }
+
+    /// Decodes chunks one after another into memory for all of them.
+    fn decode_into(&self, chunks: &[Read], data: Data, into: Option<Buf>) -> Result<Data, IoError> {
+        let mut into = into.ok_or(IoError::Internal)?;
+        // What is compressed is never stored as zeroes.
+        let Data::Buf(data) = data else {
+            return Err(IoError::Read);
+        };
+        let chunk_bytes = into.len() / chunks.len().max(1);
+        for (chunk, place) in chunks.iter().zip(into.chunks_exact_mut(chunk_bytes)) {
+            let coder = self.coder_of(chunk).ok_or(IoError::Read)?;
+            coder.decode(chunk, &data, place)?;
+        }
+        Ok(Data::Buf(into))
+    }
+
+    /// Blocks of a chunk of those that are read.
+    fn chunk_blocks(&self, chunks: &[Read]) -> u32 {
+        let coder = chunks.first().and_then(|chunk| self.coder_of(chunk));
+        coder.map_or(1, |coder| coder.form().chunk_blocks())
     }
 
     /// Sees to it that what is written now is durable soon, whether its host flushes or not.

@@ -2,32 +2,45 @@
 //! verified when it is read, and what is overwritten comes back by garbage collection.
 //!
 //! The decisions are `flashyard_logstore`'s; here are the effects. `layout` says what is where on
-//! the device, `label` what is kept of a volume; `requests` has the data of I/O at work, and
-//! `engine` does what the store says; `volume` is what users see; `check` looks without changing.
+//! the device, `label` what is kept of a volume; `requests` has the data of I/O at work, `coder`
+//! and `chunks` what becomes of them before they are stored, and `engine` does what the store says;
+//! `volume` is what users see, with `partial` for parts of chunks; `look` says what is there and
+//! `scrub` verifies it; `check` looks at a pool that is closed.
 //!
 //! Bounds: 960 volumes of 4 PiB each; all of them together may be larger than the pool.
 
 mod check;
+mod chunks;
+mod coder;
 mod engine;
 mod label;
 mod layout;
+mod look;
+mod partial;
+mod repair;
 mod requests;
+mod scrub;
+mod snapshots;
 mod volume;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use flashyard_codec::compress::Codec;
 use flashyard_logstore::format::BLOCK;
+use flashyard_logstore::format::superblock::Superblock;
 use flashyard_logstore::{
-    CHUNK_BITS, COPIES, MOST_VOLUMES, OpenError, Options, Refused, SUPERBLOCK, Secret, State, Store,
+    CHUNK_BITS, COPIES, Form, Lineage, MOST_VOLUMES, OpenError, Options, Refused, SUPERBLOCK,
+    Secret, State, Store,
 };
+use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Semaphore;
-use flashyard_runtime::{Buf, Data, Rt};
 
 pub(super) use check::check;
 pub use layout::{LEAST_BYTES, VERSION};
 
+use self::coder::{Coder, Tools};
 use self::engine::{Asked, Engine};
 use self::label::Label;
 use self::layout::Signpost;
@@ -35,10 +48,10 @@ use self::volume::Volume;
 use super::change::run_on;
 use super::copies::Start;
 use super::error::{PoolError, device_error};
-use super::facts::{Kind, NewVolume, Owner, PoolInfo, VolumeInfo};
+use super::facts::{NewVolume, Owner, VolumeForm};
 use super::names::check_name;
 use crate::superblock::{self, Found};
-use crate::{Device, DeviceExt, IoError, Overlay, SharedDevice, Tag};
+use crate::{Device, IoError, Overlay, SharedDevice};
 
 /// What may be chosen each time a mapped pool is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +76,10 @@ struct Inner {
     changing: Semaphore,
     /// The pool takes no change any more.
     stuck: Cell<bool>,
+    tools: Rc<Tools>,
     volumes: RefCell<BTreeMap<String, Entry>>,
+    /// By the volume whose data they have, and their name.
+    snapshots: RefCell<BTreeMap<(Lineage, String), Entry>>,
 }
 
 /// A volume, and what is kept of it.
@@ -133,36 +149,34 @@ impl MappedPool {
         uuid: [u8; 16],
         engine: Rc<Engine>,
     ) -> Result<Self, PoolError> {
-        let mut volumes = BTreeMap::new();
-        for volume in engine.store.borrow().volumes() {
+        let inner = Inner {
+            rt: rt.clone(),
+            device,
+            engine,
+            uuid,
+            changing: Semaphore::new(1),
+            stuck: Cell::new(false),
+            tools: Rc::default(),
+            volumes: RefCell::default(),
+            snapshots: RefCell::default(),
+        };
+        for volume in inner.engine.store.borrow().volumes() {
             if volume.deleting {
                 continue;
             }
             let label = Label::decode(&volume.label).ok_or(PoolError::Mapped(OpenError::Map))?;
-            let opened = Volume::new(
-                rt,
-                engine.clone(),
-                device.clone(),
-                volume.lineage,
-                volume.chunks,
-            );
             let name = label.name.clone();
-            let entry = Entry {
-                label,
-                device: opened,
-            };
-            volumes.insert(name, entry);
+            let device = inner.open_volume(volume.lineage)?;
+            let entry = Entry { label, device };
+            if volume.is_snapshot() {
+                let key = (volume.data, name);
+                inner.snapshots.borrow_mut().insert(key, entry);
+            } else {
+                inner.volumes.borrow_mut().insert(name, entry);
+            }
         }
         Ok(Self {
-            inner: Rc::new(Inner {
-                rt: rt.clone(),
-                device,
-                engine,
-                uuid,
-                changing: Semaphore::new(1),
-                stuck: Cell::new(false),
-                volumes: RefCell::new(volumes),
-            }),
+            inner: Rc::new(inner),
         })
     }
 
@@ -257,6 +271,7 @@ impl MappedPool {
     pub async fn delete(&self, name: &str) -> Result<(), PoolError> {
         let name = name.to_owned();
         self.change(async move |inner| {
+            inner.check_no_snapshots(&name)?;
             let entry = inner.volumes.borrow_mut().remove(&name);
             let entry = entry.ok_or(PoolError::NotFound(name))?;
             entry.device.close().await;
@@ -266,7 +281,9 @@ impl MappedPool {
                 .ask(|store, request| store.delete_volume(request, lineage));
             deleted
                 .await
-                .map_err(|why| failed("deleting a volume", why))
+                .map_err(|why| failed("deleting a volume", why))?;
+            inner.engine.forget_coder(lineage);
+            Ok(())
         })
         .await
     }
@@ -298,60 +315,6 @@ impl MappedPool {
             .map_err(|why| failed("writing a checkpoint", why))
     }
 
-    /// See [`Pool::list`](super::Pool::list).
-    pub fn list(&self) -> Vec<VolumeInfo> {
-        let store = self.inner.engine.store.borrow();
-        let mapped: BTreeMap<_, _> = store
-            .volumes()
-            .map(|volume| (volume.lineage, volume.mapped))
-            .collect();
-        let volumes = self.inner.volumes.borrow();
-        let info = |entry: &Entry| VolumeInfo {
-            name: entry.label.name.clone(),
-            uuid: entry.label.uuid,
-            bytes: entry.device.info().blocks * BLOCK as u64,
-            allocated: mapped.get(&entry.device.lineage()).copied().unwrap_or(0) * BLOCK as u64,
-            owner: entry.label.owner.clone(),
-        };
-        volumes.values().map(info).collect()
-    }
-
-    /// See [`Pool::volume`](super::Pool::volume).
-    pub fn volume(&self, name: &str) -> Option<SharedDevice> {
-        let volumes = self.inner.volumes.borrow();
-        Some(volumes.get(name)?.device.clone())
-    }
-
-    /// See [`Pool::find`](super::Pool::find).
-    pub fn find(&self, uuid: [u8; 16]) -> Option<(String, SharedDevice)> {
-        let volumes = self.inner.volumes.borrow();
-        let mut volumes = volumes.iter();
-        let (name, entry) = volumes.find(|(_, entry)| entry.label.uuid == uuid)?;
-        Some((name.clone(), entry.device.clone()))
-    }
-
-    /// See [`Pool::info`](super::Pool::info).
-    pub fn info(&self) -> PoolInfo {
-        let store = self.inner.engine.store.borrow();
-        let space = store.space();
-        let volumes = store.volumes().filter(|volume| !volume.deleting);
-        let logical: u64 = volumes.map(|volume| volume.chunks * BLOCK as u64).sum();
-        PoolInfo {
-            kind: Kind::Mapped,
-            uuid: self.inner.uuid,
-            block_size: volume::BLOCK,
-            bytes: space.capacity * BLOCK as u64,
-            free: space.capacity.saturating_sub(space.used) * BLOCK as u64,
-            logical,
-            generation: store.superblock().generation,
-        }
-    }
-
-    /// What the store has done since it was opened.
-    pub fn stats(&self) -> flashyard_logstore::Stats {
-        self.inner.engine.store.borrow().stats()
-    }
-
     /// Runs one change after the others, to its end even if the caller goes away.
     async fn change<T, F>(&self, change: F) -> Result<T, PoolError>
     where
@@ -380,19 +343,13 @@ impl Inner {
         // All of them are in one checkpoint: it begins when the first is waited for.
         for (volume, chunks) in wanted.iter().zip(chunks) {
             let label = Label::from(volume);
-            let bytes = label.encode();
+            let (bytes, form) = (label.encode(), kept(volume.form));
             let asked = self
                 .engine
-                .begin_change(|store, request| store.create_volume(request, chunks, bytes));
+                .begin_change(|store, request| store.create_formed(request, chunks, form, bytes));
             let (lineage, request) = asked.map_err(|why| failed("creating a volume", why))?;
             requests.push(request);
-            let device = Volume::new(
-                &self.rt,
-                self.engine.clone(),
-                self.device.clone(),
-                lineage,
-                chunks,
-            );
+            let device = self.open_volume(lineage)?;
             made.push(Entry { label, device });
         }
         for request in requests {
@@ -409,12 +366,29 @@ impl Inner {
         Ok(devices)
     }
 
+    /// A volume or snapshot of the store, as a device.
+    fn open_volume(&self, lineage: Lineage) -> Result<Rc<Volume>, PoolError> {
+        let store = self.engine.store.borrow();
+        let mut all = store.volumes();
+        let Some(volume) = all.find(|volume| volume.lineage == lineage) else {
+            return Err(PoolError::Mapped(OpenError::Map));
+        };
+        let form = volume.form;
+        let coder = Coder::new(form, self.tools.clone());
+        let on = (self.engine.clone(), self.device.clone());
+        let blocks = volume.chunks * u64::from(form.chunk_blocks());
+        let number = (lineage, volume.is_snapshot());
+        Ok(Volume::new(&self.rt, on, number, Rc::new(coder), blocks))
+    }
+
     /// The sizes of new volumes in chunks, if all of them can be made.
     fn check_new(&self, wanted: &[NewVolume]) -> Result<Vec<u64>, PoolError> {
         let volumes = self.volumes.borrow();
         let mut names: Vec<&str> = volumes.keys().map(String::as_str).collect();
         let mut uuids: Vec<[u8; 16]> = volumes.values().map(|it| it.label.uuid).collect();
         let mut chunks = Vec::new();
+        let snapshots = self.snapshots.borrow();
+        uuids.extend(snapshots.values().map(|it| it.label.uuid));
         for volume in wanted {
             check_name(&volume.name)?;
             if names.contains(&volume.name.as_str()) {
@@ -423,7 +397,7 @@ impl Inner {
             if volume.uuid == [0; 16] || uuids.contains(&volume.uuid) {
                 return Err(PoolError::UuidTaken);
             }
-            chunks.push(chunks_of(volume.bytes)?);
+            chunks.push(chunks_of(volume.bytes, volume.form.chunk)?);
             names.push(&volume.name);
             uuids.push(volume.uuid);
         }
@@ -436,10 +410,11 @@ impl Inner {
 
     /// The new size of a volume in blocks.
     fn check_growth(&self, name: &str, bytes: u64) -> Result<u64, PoolError> {
-        let blocks = chunks_of(bytes)?;
         let volumes = self.volumes.borrow();
         let entry = volumes.get(name);
         let entry = entry.ok_or_else(|| PoolError::NotFound(name.to_owned()))?;
+        let form = entry.device.form();
+        let blocks = chunks_of(bytes, 1 << form.chunk_shift)? * u64::from(form.chunk_blocks());
         let present = entry.device.info().blocks;
         if blocks < present {
             return Err(PoolError::Shrink {
@@ -467,10 +442,11 @@ impl Inner {
         let device = self.volumes.borrow().get(name).map(|it| it.device.clone());
         let device = device.ok_or_else(|| PoolError::NotFound(name.to_owned()))?;
         let blocks = blocks.unwrap_or(device.info().blocks);
+        let chunks = blocks / u64::from(device.form().chunk_blocks());
         let (lineage, bytes) = (device.lineage(), label.encode());
         let changed = self
             .engine
-            .ask(|store, request| store.change_volume(request, lineage, blocks, bytes));
+            .ask(|store, request| store.change_volume(request, lineage, chunks, bytes));
         changed
             .await
             .map_err(|why| failed("changing a volume", why))?;
@@ -485,7 +461,13 @@ impl Inner {
 /// The work of a pool ends with it and its last volume.
 impl Drop for Inner {
     fn drop(&mut self) {
-        if self.volumes.borrow().values().all(Entry::is_alone) {
+        let volumes = self.volumes.borrow();
+        let snapshots = self.snapshots.borrow();
+        if volumes
+            .values()
+            .chain(snapshots.values())
+            .all(Entry::is_alone)
+        {
             self.engine.halt();
         }
     }
@@ -504,11 +486,20 @@ fn blocks_of(device: &dyn Device) -> u64 {
     info.blocks / (BLOCK as u64 / u64::from(info.block_size))
 }
 
-fn chunks_of(bytes: u64) -> Result<u64, PoolError> {
-    let chunks = bytes.div_ceil(BLOCK as u64);
+/// How many chunks of a volume hold so many bytes.
+fn chunks_of(bytes: u64, chunk: u32) -> Result<u64, PoolError> {
+    let chunks = bytes.div_ceil(chunk.into());
     match bytes > 0 && chunks <= 1 << CHUNK_BITS {
         true => Ok(chunks),
         false => Err(PoolError::Size(bytes)),
+    }
+}
+
+/// A form as the store keeps it.
+fn kept(form: VolumeForm) -> Form {
+    Form {
+        chunk_shift: form.chunk.checked_ilog2().unwrap_or_default() as u8,
+        codec: form.compression.map_or(0, Codec::number),
     }
 }
 
@@ -541,13 +532,20 @@ async fn read_superblocks(
     let reading = device_error("reading the pool's superblocks");
     let scale = BLOCK as u64 / u64::from(device.info().block_size);
     let mut copies = [const { None }; COPIES];
-    for (copy, place) in copies.iter_mut().zip(signpost.superblocks) {
-        let buf = Buf::take(SUPERBLOCK).ok_or(IoError::Busy);
-        let buf = buf.map_err(&reading)?;
-        match device.read(Tag::default(), place * scale, buf).await {
-            Ok(Data::Buf(bytes)) if bytes[16..32] == signpost.uuid => *copy = Some(bytes.to_vec()),
-            Ok(_) | Err(IoError::Read | IoError::Integrity | IoError::OutOfRange) => {}
-            Err(error) => return Err(reading(error)),
+    for (number, copy) in (0..).zip(&mut copies) {
+        let lba = signpost.superblocks[usize::from(number)] * scale;
+        let mut newest = None;
+        for bytes in repair::read_each(device, lba, SUPERBLOCK)
+            .await
+            .map_err(&reading)?
+        {
+            if bytes[16..32] != signpost.uuid {
+                continue;
+            }
+            let generation = Superblock::decode(&bytes, number).map_or(0, |it| it.generation);
+            if copy.is_none() || Some(generation) > newest {
+                (*copy, newest) = (Some(bytes.to_vec()), Some(generation));
+            }
         }
     }
     Ok(copies)
@@ -568,6 +566,7 @@ fn failed(action: &'static str, why: Asked) -> PoolError {
     let error = match why {
         Asked::Refused(Refused::TooManyVolumes) => return PoolError::TooManyVolumes,
         Asked::Refused(Refused::ReadOnly) => IoError::WriteProtected,
+        Asked::Refused(Refused::Form) => IoError::Internal,
         Asked::Refused(_) => IoError::NotReady,
         Asked::Ended(error) => error,
     };

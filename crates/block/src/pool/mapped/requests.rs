@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use flashyard_logstore::format::BLOCK;
+use flashyard_logstore::format::{BLOCK, SECTOR};
 use flashyard_logstore::{Outcome, Refused};
 use flashyard_runtime::{Buf, Data, Parts, Shared};
 
@@ -33,11 +33,13 @@ struct Slot {
     released: bool,
 }
 
-/// Chunks of a read that lie side by side.
+/// Blocks of a read that lie side by side.
 struct Piece {
     first: u32,
-    chunks: u32,
-    data: Option<Data>,
+    blocks: u32,
+    /// Where they go, while they have to be decoded.
+    into: Option<Buf>,
+    data: Option<Result<Data, IoError>>,
 }
 
 impl Requests {
@@ -71,44 +73,72 @@ impl Requests {
         self.slots[slot as usize].tag
     }
 
-    /// Chunks of what is written.
-    pub fn written(&self, slot: u32, first: u32, chunks: u32) -> &[u8] {
-        let from = first as usize * BLOCK;
+    /// Sectors of what is written, as it is stored.
+    pub fn written(&self, slot: u32, first: u32, sectors: u32) -> &[u8] {
+        let from = first as usize * SECTOR;
         let data = self.slots[slot as usize].data.as_deref();
-        data.map_or(&[], |data| &data[from..from + chunks as usize * BLOCK])
+        data.map_or(&[], |data| &data[from..from + sectors as usize * SECTOR])
     }
 
-    /// The buffer for chunks of a read. They come in order, or once more if what they gave was not
+    /// The buffer for blocks of a read. They come in order, or once more if what they gave was not
     /// good. Nothing when there is no memory.
-    pub fn place(&mut self, slot: u32, first: u32, chunks: u32) -> Option<Buf> {
+    pub fn place(&mut self, slot: u32, first: u32, blocks: u32) -> Option<Buf> {
         let request = &mut self.slots[slot as usize];
-        let len = chunks as usize * BLOCK;
+        let len = blocks as usize * BLOCK;
         if request.pieces.iter().any(|piece| piece.first == first) {
             return Buf::take(len);
         }
         let buf = request.next(len)?;
         request.pieces.push(Piece {
             first,
-            chunks,
+            blocks,
+            into: None,
             data: None,
         });
         Some(buf)
     }
 
-    /// Chunks of a read are zeroes.
-    pub fn zeroes(&mut self, slot: u32, first: u32, chunks: u32) {
+    /// Keeps a place for blocks of a read that are decoded when they have come. They come in order,
+    /// or once more.
+    pub fn reserve(&mut self, slot: u32, first: u32, blocks: u32) {
         let request = &mut self.slots[slot as usize];
-        let len = chunks as usize * BLOCK;
+        if request.pieces.iter().all(|piece| piece.first != first) {
+            let into = request.next(blocks as usize * BLOCK);
+            request.pieces.push(Piece {
+                first,
+                blocks,
+                into,
+                data: None,
+            });
+        }
+    }
+
+    /// The place that was kept; what was decoded there before was not good.
+    pub fn take_place(&mut self, slot: u32, first: u32) -> Option<Buf> {
+        let mut pieces = self.slots[slot as usize].pieces.iter_mut();
+        let piece = pieces.find(|piece| piece.first == first)?;
+        match (piece.into.take(), piece.data.take()) {
+            (None, Some(Ok(Data::Buf(buf)))) => Some(buf),
+            (None, _) => Buf::take(piece.blocks as usize * BLOCK),
+            (into, _) => into,
+        }
+    }
+
+    /// Blocks of a read are zeroes.
+    pub fn zeroes(&mut self, slot: u32, first: u32, blocks: u32) {
+        let request = &mut self.slots[slot as usize];
+        let len = blocks as usize * BLOCK;
         drop(request.next(len));
         request.pieces.push(Piece {
             first,
-            chunks,
-            data: Some(Data::Zeroes(len)),
+            blocks,
+            into: None,
+            data: Some(Ok(Data::Zeroes(len))),
         });
     }
 
-    /// What was read for chunks.
-    pub fn give(&mut self, slot: u32, first: u32, data: Data) {
+    /// What was read for blocks, or why that is nothing.
+    pub fn give(&mut self, slot: u32, first: u32, data: Result<Data, IoError>) {
         let mut pieces = self.slots[slot as usize].pieces.iter_mut();
         if let Some(piece) = pieces.find(|piece| piece.first == first) {
             piece.data = Some(data);
@@ -148,9 +178,16 @@ impl Requests {
         self.free(slot);
         match why {
             Refused::NotReady | Refused::NoVolume => IoError::NotReady,
+            Refused::Form => IoError::Internal,
             Refused::Range => IoError::OutOfRange,
-            Refused::Busy | Refused::TooManyVolumes => IoError::Busy,
-            Refused::ReadOnly => IoError::WriteProtected,
+            Refused::ReadOnly | Refused::Snapshot => IoError::WriteProtected,
+            Refused::Busy
+            | Refused::TooManyVolumes
+            | Refused::Changing
+            | Refused::HasSnapshots
+            | Refused::HasClones
+            | Refused::NotNewest
+            | Refused::TooManySnapshots => IoError::Busy,
         }
     }
 
@@ -213,13 +250,13 @@ impl Slot {
         if self.pieces.is_empty() {
             return Ok(Done::EMPTY);
         }
-        let chunks: u32 = self.pieces.iter().map(|piece| piece.chunks).sum();
+        let blocks: u32 = self.pieces.iter().map(|piece| piece.blocks).sum();
         for piece in self.pieces.drain(..) {
-            self.answers.push(piece.data.ok_or(IoError::Internal)?);
+            self.answers.push(piece.data.ok_or(IoError::Internal)??);
         }
         let zeroes = |data: &Data| matches!(data, Data::Zeroes(_));
         if self.answers.iter().all(zeroes) {
-            return Ok(Data::Zeroes(chunks as usize * BLOCK).into());
+            return Ok(Data::Zeroes(blocks as usize * BLOCK).into());
         }
         if let Some(parts) = self.parts.take() {
             let whole = parts.join(&mut self.answers).ok_or(IoError::Busy)?;

@@ -3,7 +3,7 @@
 use super::metadata::{EXTENT_BYTES, Metadata, extents_of_device};
 use crate::Device;
 use crate::pool::error::PoolError;
-use crate::pool::facts::{Kind, Report, VolumeInfo};
+use crate::pool::facts::{Kind, Report, VolumeForm, VolumeInfo};
 use crate::superblock::{self, CopyReport, Found, Repair};
 
 /// Looks at both copies of the metadata on `device`: checksums, bounds, and that no extent has two
@@ -64,6 +64,9 @@ pub(super) fn list(metadata: &Metadata) -> Vec<VolumeInfo> {
         uuid: record.uuid,
         bytes: record.blocks * u64::from(metadata.block_size),
         allocated: record.runs.iter().map(|run| run.count * EXTENT_BYTES).sum(),
+        shared: 0,
+        written: record.runs.iter().map(|run| run.count * EXTENT_BYTES).sum(),
+        form: VolumeForm::default(),
         owner: None,
     };
     let mut volumes: Vec<VolumeInfo> = metadata.volumes.iter().map(info).collect();

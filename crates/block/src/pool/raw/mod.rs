@@ -113,6 +113,9 @@ impl RawPool {
         &self,
         wanted: Vec<NewVolume>,
     ) -> Result<Vec<SharedDevice>, PoolError> {
+        if let Some(volume) = wanted.iter().find(|volume| !volume.form.is_plain()) {
+            return Err(PoolError::Plain(volume.name.clone()));
+        }
         self.change(async move |inner| {
             let mut metadata = inner.state.borrow().metadata.clone();
             let mut dirty = Vec::new();
@@ -280,12 +283,16 @@ impl RawPool {
         let bytes = metadata.extents * EXTENT_BYTES;
         let free = metadata.free().count() * EXTENT_BYTES;
         PoolInfo {
+            scrub: None,
             kind: Kind::Raw,
             uuid: metadata.uuid,
             block_size: metadata.block_size,
             bytes,
             free,
             logical: bytes - free,
+            snapshots: 0,
+            written: bytes - free,
+            stored: bytes - free,
             generation: metadata.generation,
         }
     }

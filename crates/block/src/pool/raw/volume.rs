@@ -8,7 +8,7 @@ use flashyard_runtime::{Buf, Parts, Rt, Shared};
 
 use super::metadata::{DATA_START, EXTENT_BYTES, Record};
 use crate::gate::{Gate, Span};
-use crate::{Device, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Zero};
+use crate::{Device, Health, Info, Io, IoError, IoFuture, LentIo, Limits, SharedDevice, Tag, Zero};
 
 /// See the module. Shared by all users of the volume, so that a compare-and-write is exclusive
 /// among them.
@@ -106,6 +106,26 @@ impl Device for Volume {
         }
     }
 
+    fn takes_lent(&self) -> Option<u32> {
+        self.inner.device.takes_lent()
+    }
+
+    fn submit_lent(&self, tag: Tag, io: LentIo) -> IoFuture {
+        let inner = &self.inner;
+        let blocks = io.memory.len() as u64 / u64::from(inner.block_size);
+        let piece = match inner.first_piece(io.lba, blocks) {
+            Ok(piece) => piece,
+            Err(error) => return IoFuture::ready(Err(error)),
+        };
+        let span = Span {
+            start: io.lba,
+            end: io.lba + blocks,
+        };
+        let below = inner.clone();
+        let start = move || below.pass_lent_on(tag, span, piece, io);
+        inner.gate.pass(span, false, start)
+    }
+
     fn health(&self) -> Health {
         self.inner.device.health()
     }
@@ -171,6 +191,25 @@ impl Inner {
             Io::Zero { how, .. } => self.zero_pieces(tag, span, how),
             Io::Flush | Io::CompareAndWrite(_) => unreachable!("these do not go by pieces"),
         }
+    }
+
+    /// The same for an I/O on lent memory.
+    fn pass_lent_on(self: &Rc<Self>, tag: Tag, span: Span, piece: Piece, io: LentIo) -> IoFuture {
+        if span.end - span.start == piece.blocks {
+            let lba = piece.lba;
+            return self.device.submit_lent(tag, LentIo { lba, ..io });
+        }
+        let (mut all, mut at) = (IoFuture::all(self.gate.runtime()), 0);
+        for Piece { lba, blocks } in self.pieces(span) {
+            let (bytes, way) = (self.bytes(blocks), io.way);
+            let part = io.memory.part(at, bytes);
+            all.push(match part {
+                Some(memory) => self.device.submit_lent(tag, LentIo { lba, memory, way }),
+                None => IoFuture::ready(Err(IoError::Internal)),
+            });
+            at += bytes;
+        }
+        all.into_io()
     }
 
     fn read_pieces(self: &Rc<Self>, tag: Tag, span: Span, into: Buf) -> IoFuture {

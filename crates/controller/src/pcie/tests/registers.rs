@@ -91,6 +91,9 @@ fn enabling_gives_the_admin_queue_and_waits_for_the_controller() {
     assert_eq!(csts(&registers), 1);
     assert_eq!(registers.write(CC, 4, 0x46_0001), Ok(None), "nothing new");
     assert_eq!(registers.write(CC, 4, 0x46_0000), Ok(Some(Change::Disable)));
+    assert_eq!(csts(&registers), 1, "not before it has stopped");
+    assert!(!registers.is_ready(), "no command is fetched");
+    registers.set_stopped();
     assert_eq!(csts(&registers), 0);
     registers.set_ready();
     assert_eq!(csts(&registers), 0, "the guest has changed its mind");
@@ -176,8 +179,22 @@ fn a_shutdown_is_reported_when_nothing_is_left_to_be_saved() {
         assert_eq!(registers.write(CC, 4, 0), Ok(Some(Change::Disable)));
         assert_eq!(registers.status().shst, ShutdownStatus::Normal);
         registers.set_shut_down();
+        registers.set_stopped();
         assert_eq!(csts(&registers), 0, "too late");
     }
+}
+
+#[test]
+fn a_controller_that_has_stopped_too_late_does_not_stop_the_next_one() {
+    let mut registers = enabled();
+    assert_eq!(registers.write(CC, 4, 0), Ok(Some(Change::Disable)));
+    let enabled = registers.write(CC, 4, 0x46_0001);
+    assert!(matches!(enabled, Ok(Some(Change::Enable(_)))));
+    assert_eq!(csts(&registers), 0);
+    registers.set_stopped();
+    registers.set_ready();
+    registers.set_stopped();
+    assert_eq!(csts(&registers), 1);
 }
 
 #[test]

@@ -1,0 +1,300 @@
+//! The members of an array that is open: those that join, go and are exchanged while it is used.
+
+use std::rc::Rc;
+
+use flashyard_block::array::{Array, ArrayError, NewMember};
+use flashyard_block::pool::Pool;
+
+use super::fault::{Invalid, Refused};
+use super::work::Work;
+use super::{Fault, Subject};
+use crate::control::{ArrayChange, View};
+use crate::graph::{Node as Thing, NodeId};
+use crate::spec::{ArraySpec, VolumeKind};
+use crate::state::Kind;
+
+impl Work<'_> {
+    /// Changes an array while it is used. `name` is that of a pool on it, or its own.
+    pub(super) fn change_array(&mut self, name: &str, change: ArrayChange) -> Result<View, Fault> {
+        let (kind, id) = self.array_of(name)?;
+        match change {
+            ArrayChange::Start { degraded } => self.start_array(id, degraded)?,
+            ArrayChange::Add { devices, force } => self.add_members(id, devices, false, force)?,
+            ArrayChange::AddSpares { devices, force } => {
+                self.add_members(id, devices, true, force)?;
+            }
+            ArrayChange::Replace { old, new, force } => {
+                self.replace_member(id, old, new, force)?;
+            }
+            ArrayChange::Remove { device } => self.remove_member(id, &device)?,
+            ArrayChange::Scrub { stop } => self.scrub(id, stop)?,
+        }
+        self.ask_all();
+        self.view_one(kind, name)
+    }
+
+    /// Reads all copies of everything, or ends that. A mapped pool on them knows what they should
+    /// hold; else they are compared.
+    fn scrub(&self, id: NodeId, stop: bool) -> Result<(), Fault> {
+        let home = self.home_of(id)?;
+        for pool in self.pools_on(id) {
+            let scrubbed = self.cores.call(home, move |state| async move {
+                match state.nodes.pool(pool) {
+                    Some(Pool::Mapped(pool)) if stop => {
+                        pool.stop_scrub();
+                        Some(Ok(()))
+                    }
+                    Some(Pool::Mapped(pool)) => Some(pool.scrub()),
+                    _ => None,
+                }
+            });
+            if let Some(scrubbed) = scrubbed {
+                return scrubbed.map_err(Fault::from);
+            }
+        }
+        self.in_array(id, move |array| async move {
+            match stop {
+                true => array.stop_scrub(),
+                false => array.scrub(),
+            }
+            Ok(())
+        })
+    }
+
+    /// Opens an array that could not be opened, and all that stands on it.
+    fn start_array(&mut self, id: NodeId, degraded: bool) -> Result<(), Fault> {
+        if self.home_of(id).is_ok() {
+            let name = self.graph.name(id).to_owned();
+            return Err(Invalid::IsStarted(name).into());
+        }
+        let stands = |other: &NodeId| self.graph.all_under(*other).contains(&id);
+        let all = self.graph.in_order().into_iter().filter(stands);
+        let all: Vec<NodeId> = all.collect();
+        for node in all {
+            let opened = match self.graph.get(node).cloned() {
+                Some(Thing::Device(device)) if node == id => {
+                    let home = self.open_array(id, &device.spec, degraded)?;
+                    self.edit(|stack| {
+                        let open = |device: &mut crate::graph::Device| device.home = Some(home);
+                        stack.graph.change_device(id, open);
+                    });
+                    Ok(())
+                }
+                _ => self.open_node(node),
+            };
+            match opened {
+                Ok(()) => self.edit(|stack| drop(stack.faults.remove(&Subject::Node(node)))),
+                Err(fault) => self.note_fault(Subject::Node(node), fault),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings new members to the core of an array, and gives their names there.
+    fn bring_members(
+        &mut self,
+        id: NodeId,
+        names: &[String],
+    ) -> Result<(usize, Vec<(String, NodeId)>), Fault> {
+        let home = self.home_of(id)?;
+        let block_size = self.graph.device(id).map_or(0, |it| it.spec.block_size);
+        let mut found = Vec::new();
+        for name in names {
+            found.push((name.clone(), self.check_new_member(name, block_size)?));
+        }
+        for (_, member) in &found {
+            self.bring(*member, home)?;
+        }
+        Ok((home, found))
+    }
+
+    fn add_members(
+        &mut self,
+        id: NodeId,
+        names: Vec<String>,
+        spare: bool,
+        force: bool,
+    ) -> Result<(), Fault> {
+        if !spare {
+            self.check_can_extend(id)?;
+        }
+        let (home, found) = self.bring_members(id, &names)?;
+        // Noted first: a device that is none of its members is passed over when it is opened.
+        self.change_spec(id, |spec| {
+            spec.set_array(|array| match spare {
+                true => array.spares.extend(names.clone()),
+                false => array.devices.extend(names.clone()),
+            });
+        })?;
+        let added = self.cores.call(home, move |state| async move {
+            let array = state.nodes.array(id).ok_or(ArrayError::Closed)?;
+            let member = |(name, id): (String, NodeId)| {
+                let device = state.nodes.device(id)?;
+                Some(NewMember { name, device })
+            };
+            let new: Vec<NewMember> = found.into_iter().filter_map(member).collect();
+            match spare {
+                true => array.add_spares(new, force).await,
+                false => array.add(new, force).await,
+            }
+        });
+        if let Err(error) = added {
+            self.forget_members(id, &names)?;
+            return Err(error.into());
+        }
+        if !spare {
+            self.extend_pool(id)?;
+        }
+        Ok(())
+    }
+
+    fn replace_member(
+        &mut self,
+        id: NodeId,
+        old: String,
+        new: Option<String>,
+        force: bool,
+    ) -> Result<(), Fault> {
+        let home = self.home_of(id)?;
+        // The same device comes back.
+        let same = new.is_none();
+        let new = new.unwrap_or_else(|| old.clone());
+        let found = match same {
+            true => {
+                let (member, _) = self.device(&new)?;
+                self.bring(member, home)?;
+                member
+            }
+            false => self.bring_members(id, std::slice::from_ref(&new))?.1[0].1,
+        };
+        if !same {
+            self.change_spec(id, |spec| {
+                spec.set_array(|array| array.devices.push(new.clone()));
+            })?;
+        }
+        let name = new.clone();
+        let replaced = self.cores.call(home, move |state| async move {
+            let array = state.nodes.array(id).ok_or(ArrayError::Closed)?;
+            let device = state.nodes.device(found);
+            let device = device.ok_or_else(|| ArrayError::NotAMember(name.clone()))?;
+            array.replace(&old, NewMember { name, device }, force).await
+        });
+        if let Err(error) = replaced {
+            if !same {
+                self.forget_members(id, &[new])?;
+            }
+            return Err(error.into());
+        }
+        self.forget_former(id)
+    }
+
+    fn remove_member(&mut self, id: NodeId, device: &str) -> Result<(), Fault> {
+        let name = device.to_owned();
+        let removed = self.in_array(id, move |array| async move { array.remove(&name).await });
+        let former = || {
+            let array = self.graph.device(id).and_then(|it| it.spec.array());
+            array.is_some_and(|array| array.all().any(|name| name == device))
+        };
+        match removed {
+            // It was replaced, and is only in the list still.
+            Err(Fault::NotFound(_)) if former() => {
+                let name = device.to_owned();
+                self.in_array(id, move |array| async move { array.check_finished(&name) })?;
+            }
+            other => other?,
+        }
+        self.forget_members(id, &[device.to_owned()])?;
+        self.forget_former(id)
+    }
+
+    /// Takes devices out of the list of an array.
+    fn forget_members(&mut self, id: NodeId, names: &[String]) -> Result<(), Fault> {
+        self.change_spec(id, |spec| {
+            spec.set_array(|array| {
+                array.devices.retain(|name| !names.contains(name));
+                array.spares.retain(|name| !names.contains(name));
+            });
+        })
+    }
+
+    /// Has the list of an array say what its members are, with those that are still needed.
+    pub(super) fn forget_former(&mut self, id: NodeId) -> Result<(), Fault> {
+        let home = self.home_of(id)?;
+        let status = self.cores.call(home, move |state| async move {
+            let array = state.nodes.array(id)?;
+            Some((array.status(), array.unfinished()))
+        });
+        let Some((status, unfinished)) = status else {
+            return Ok(());
+        };
+        let of = |spare: bool| {
+            let members = status.members.iter();
+            let members = members.filter(move |it| it.set.is_none() == spare);
+            members.map(|it| it.name.clone()).collect::<Vec<String>>()
+        };
+        let (mut devices, spares) = (of(false), of(true));
+        let listed = self.graph.device(id).and_then(|it| it.spec.array());
+        // What may still change a device must not fall on another user of it.
+        let kept = listed.into_iter().flat_map(ArraySpec::all).filter(|name| {
+            let is = |names: &[String]| names.iter().any(|it| it == name);
+            !is(&devices) && !is(&spares) && is(&unfinished)
+        });
+        let kept: Vec<String> = kept.map(str::to_owned).collect();
+        devices.extend(kept);
+        let same = listed.is_some_and(|it| it.devices == devices && it.spares == spares);
+        if same {
+            return Ok(());
+        }
+        self.change_spec(id, |spec| {
+            spec.set_array(|array| (array.devices, array.spares) = (devices, spares));
+        })
+    }
+
+    /// Refuses members for a pool that could not use them.
+    fn check_can_extend(&self, id: NodeId) -> Result<(), Fault> {
+        let mut pools = self.pools_on(id).into_iter();
+        let mapped = pools.find_map(|pool| {
+            let spec = &self.graph.pool(pool)?.spec;
+            (spec.kind == Some(VolumeKind::Mapped)).then(|| spec.name.clone())
+        });
+        match mapped {
+            Some(pool) => Err(Refused::Extend(pool).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn pools_on(&self, id: NodeId) -> Vec<NodeId> {
+        let pools = self.graph.all(Kind::Pool);
+        pools
+            .filter(|pool| self.graph.device_under(*pool) == Some(id))
+            .collect()
+    }
+
+    /// Has the pool on an array use what it has grown by.
+    fn extend_pool(&self, id: NodeId) -> Result<(), Fault> {
+        let home = self.home_of(id)?;
+        for pool in self.pools_on(id) {
+            let grown = self.cores.call(home, move |state| async move {
+                match state.nodes.pool(pool) {
+                    Some(pool) => pool.extend().await,
+                    None => Ok(()),
+                }
+            });
+            grown?;
+        }
+        Ok(())
+    }
+
+    fn in_array<W, F>(&self, id: NodeId, work: W) -> Result<(), Fault>
+    where
+        W: FnOnce(Rc<Array>) -> F + Send + 'static,
+        F: Future<Output = Result<(), ArrayError>> + 'static,
+    {
+        let home = self.home_of(id)?;
+        let done = self.cores.call(home, move |state| async move {
+            let array = state.nodes.array(id).ok_or(ArrayError::Closed)?;
+            work(array).await
+        });
+        done.map_err(Fault::from)
+    }
+}

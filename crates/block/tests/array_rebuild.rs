@@ -1,0 +1,178 @@
+//! What a member gets that takes the place of another one: all of it, and durably, whatever happens
+//! meanwhile.
+
+mod arrays;
+
+use std::rc::Rc;
+
+use arrays::{Moody, always, in_world, memories, named, plain};
+use flashyard_block::array::{Array, MemberState};
+use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule};
+use flashyard_block::{DeviceExt, IoError, MemoryDevice, SharedDevice, Tag};
+use flashyard_runtime::Rt;
+use flashyard_testbed::{filled, flush, read, write};
+use flashyard_time::Duration;
+
+const MIB: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+/// Blocks of a region.
+const REGION: u64 = MIB / BLOCK as u64;
+
+fn faulty(rt: &Rt, device: &SharedDevice) -> Rc<FaultDevice> {
+    Rc::new(FaultDevice::new(rt, device.clone(), 1, Vec::new()))
+}
+
+async fn settle(rt: &Rt, array: &Array) {
+    for _ in 0..1000 {
+        if array.status().rebuild.is_none() {
+            return;
+        }
+        rt.sleep(Duration::from_ms(100)).await;
+    }
+    panic!("{:?}", array.status());
+}
+
+/// The block of a device that holds a block of this value.
+async fn find(device: &SharedDevice, value: u8) -> u64 {
+    for lba in 0..device.info().blocks {
+        if read(&**device, lba, BLOCK).await == Ok(vec![value; BLOCK]) {
+            return lba;
+        }
+    }
+    panic!("it holds no block of {value:#x}")
+}
+
+/// A spare joins while a region is copied to another one: it needs the beginning of that, too.
+#[test]
+fn a_member_that_joins_in_the_middle_of_a_copy_gets_all_of_it() {
+    for late in 0..12 {
+        in_world(async move |rt| {
+            let devices = memories(5, 8 * MIB);
+            let (slow, first, second) = (
+                faulty(&rt, &devices[0]),
+                faulty(&rt, &devices[1]),
+                faulty(&rt, &devices[2]),
+            );
+            let members: [SharedDevice; 3] = [slow.clone(), first.clone(), second.clone()];
+            let array = plain(&rt, &members, 3).await;
+            for block in 0..4 * REGION {
+                let value = 1 + (block % 250) as u8;
+                write(&array, block, BLOCK, value).await.expect("all work");
+            }
+            let gone = vec![always(FaultKind::Gone, FaultOn::All)];
+            first.set(gone.clone());
+            second.set(gone);
+            write(&array, 0, BLOCK, 1).await.expect("one works");
+            let latency = FaultKind::Latency {
+                fixed: Duration::from_ms(1),
+                spread: Duration::ZERO,
+            };
+            slow.set(vec![FaultRule::new(latency).on(FaultOn::Reads)]);
+            array
+                .add_spares(vec![named("m3", &devices[3])], false)
+                .await
+                .expect("it is blank");
+            rt.sleep(Duration::from_us(500 + 330 * late)).await;
+            array
+                .add_spares(vec![named("m4", &devices[4])], false)
+                .await
+                .expect("it is blank");
+            settle(&rt, &array).await;
+            assert!(!array.status().is_degraded());
+            array.close().await;
+            drop(array);
+            let alone = arrays::open_degraded(&rt, &devices[4..]).await;
+            let array = alone.expect("it has everything");
+            for block in 0..4 * REGION {
+                let value = 1 + (block % 250) as u8;
+                let found = read(&array, block, BLOCK).await;
+                assert_eq!(found, Ok(vec![value; BLOCK]), "block {block}, {late}");
+            }
+        });
+    }
+}
+
+/// What one copy has lost in silence does not spread to the member that replaces another one.
+#[test]
+fn a_member_that_works_is_replaced_by_what_it_holds() {
+    in_world(async |rt| {
+        let devices = memories(3, 8 * MIB);
+        let array = plain(&rt, &devices[..2], 2).await;
+        write(&array, 300, BLOCK, 0x5a).await.expect("both work");
+        let place = find(&devices[0], 0x5a).await;
+        let lost = devices[0].write(Tag::default(), place, filled(BLOCK, 0xbb), false);
+        lost.await.expect("it works");
+        let new = named("m2", &devices[2]);
+        array.replace("m1", new, false).await.expect("it is blank");
+        settle(&rt, &array).await;
+        assert_eq!(find(&devices[2], 0x5a).await, place);
+    });
+}
+
+/// Copies that may differ, after a write that failed everywhere, are made equal from any of them
+/// that can be read.
+#[test]
+fn regions_are_made_equal_though_a_copy_cannot_be_read() {
+    in_world(async |rt| {
+        let devices = memories(3, 8 * MIB);
+        let layers: Vec<Rc<FaultDevice>> = devices.iter().map(|it| faulty(&rt, it)).collect();
+        let members: Vec<SharedDevice> = layers.iter().map(|it| it.clone() as _).collect();
+        let array = plain(&rt, &members, 3).await;
+        write(&array, 7, BLOCK, 0x5a).await.expect("all work");
+        let place = find(&devices[0], 0x5a).await;
+        for layer in &layers {
+            layer.set(vec![always(FaultKind::Error, FaultOn::Writes)]);
+        }
+        assert_eq!(write(&array, 7, BLOCK, 0x66).await, Err(IoError::Write));
+        // What the write has left: it came to the medium of one of them.
+        let landed = devices[2].write(Tag::default(), place, filled(BLOCK, 0x66), false);
+        landed.await.expect("it works");
+        for layer in &layers[1..] {
+            layer.set(Vec::new());
+        }
+        layers[0].set(vec![
+            FaultRule::new(FaultKind::Error)
+                .on(FaultOn::Reads)
+                .always()
+                .within(place..place + 1),
+        ]);
+        let found = read(&array, 7, BLOCK).await.expect("two can be read");
+        layers[0].set(Vec::new());
+        for _ in 0..6 {
+            assert_eq!(read(&array, 7, BLOCK).await.as_ref(), Ok(&found));
+        }
+        for device in &devices {
+            assert_eq!(read(&**device, place, BLOCK).await.as_ref(), Ok(&found));
+        }
+    });
+}
+
+/// A member has everything only when what was copied to it is flushed.
+#[test]
+fn a_member_is_not_read_before_its_copy_is_durable() {
+    in_world(async |rt| {
+        let devices = memories(2, 8 * MIB);
+        let array = plain(&rt, &devices, 2).await;
+        write(&array, 7, BLOCK, 0x5a).await.expect("both work");
+        flush(&array).await.expect("both work");
+        let blank: SharedDevice = Rc::new(MemoryDevice::new(4096, 8 * MIB).expect("a size"));
+        let moody = Moody::new(blank);
+        let new: SharedDevice = moody.clone();
+        array
+            .replace("m1", named("m2", &new), false)
+            .await
+            .expect("it is blank");
+        moody.busy_for(|io| matches!(io, flashyard_block::Io::Flush));
+        let state = |array: &Array| {
+            let members = array.status().members;
+            members.iter().find(|it| it.name == "m2").map(|it| it.state)
+        };
+        for _ in 0..300 {
+            rt.sleep(Duration::from_ms(100)).await;
+            assert_eq!(state(&array), Some(MemberState::Rebuilding));
+        }
+        moody.busy_for(|_| false);
+        settle(&rt, &array).await;
+        assert_eq!(state(&array), Some(MemberState::Active));
+    });
+}
