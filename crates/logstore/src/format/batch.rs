@@ -269,27 +269,33 @@ impl Header {
         for at in (RECORDS_AT..end_of(count)).step_by(Record::BYTES) {
             records.push(Record::decode(&super::fields::get_bytes(bytes, at))?);
         }
-        header.check_payload(first, &records[from..])?;
+        check_payload(first, place.block, header.blocks, &records[from..])?;
         Ok((header, checksum))
     }
+}
 
-    /// The data of the records lie one after another behind the header, and fill the batch: those
-    /// that are compressed without a gap, others each from a whole block on.
-    fn check_payload(&self, first: u64, records: &[Record]) -> Result<(), FormatError> {
-        let mut next = first + u64::from(self.place.block + 1) * BLOCK_SECTORS;
-        let end = next + u64::from(self.blocks.saturating_sub(1)) * BLOCK_SECTORS;
-        for record in records.iter().filter(|record| record.sectors > 0) {
-            let begin = begin(next, record.codec);
-            if record.address != begin {
-                return Err(FormatError::Field("address"));
-            }
-            next = begin + u64::from(record.sectors);
+/// The data of the records of a batch lie one after another behind its header, and fill it: those
+/// that are compressed without a gap, others each from a whole block on. `first` is the first
+/// sector of the segment.
+pub(crate) fn check_payload(
+    first: u64,
+    block: u32,
+    blocks: u32,
+    records: &[Record],
+) -> Result<(), FormatError> {
+    let mut next = first + (u64::from(block) + 1) * BLOCK_SECTORS;
+    let end = next + u64::from(blocks.saturating_sub(1)) * BLOCK_SECTORS;
+    for record in records.iter().filter(|record| record.sectors > 0) {
+        let begin = begin(next, record.codec);
+        if record.address != begin {
+            return Err(FormatError::Field("address"));
         }
-        let fits = next.next_multiple_of(BLOCK_SECTORS) == end && self.blocks > 0;
-        match fits && self.blocks <= MOST_BATCH_BLOCKS + 1 {
-            true => Ok(()),
-            false => Err(FormatError::Field("length")),
-        }
+        next = begin + u64::from(record.sectors);
+    }
+    let fits = next.next_multiple_of(BLOCK_SECTORS) == end && blocks > 0;
+    match fits && blocks <= MOST_BATCH_BLOCKS + 1 {
+        true => Ok(()),
+        false => Err(FormatError::Field("length")),
     }
 }
 

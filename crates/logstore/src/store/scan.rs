@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::io::IoError;
-use crate::format::batch::{Header, Lane, Place, Record};
+use crate::format::batch::{Header, Lane, Place, Record, check_payload};
 use crate::format::footer::{Item, Trailer};
 use crate::format::{BLOCK_SECTORS, Block};
 use crate::keyed::Secret;
@@ -100,7 +100,7 @@ impl Scan {
     pub fn is_good(&self, secret: Secret, bytes: &[u8]) -> bool {
         match &self.stage {
             Stage::Trailer => self.trailer(secret, bytes).is_some(),
-            Stage::Items(trailer) => trailer.items(bytes).is_ok(),
+            Stage::Items(trailer) => self.items(trailer, bytes).is_some(),
             Stage::Header(block) => self
                 .header(secret, *block, bytes, &mut Vec::new())
                 .is_some(),
@@ -114,9 +114,9 @@ impl Scan {
         match stage {
             Stage::Trailer => self.take_trailer(secret, result),
             Stage::Items(trailer) => {
-                let items = result.ok().and_then(|body| trailer.items(body).ok());
-                match items {
-                    Some(items) => self.take_items(&trailer, &items),
+                let found = result.ok().and_then(|body| self.items(&trailer, body));
+                match found {
+                    Some(found) => self.take_items(found),
                     None => self.stage = self.header_at(self.from),
                 }
             }
@@ -187,12 +187,27 @@ impl Scan {
         };
     }
 
-    fn take_items(&mut self, trailer: &Trailer, items: &[Item]) {
-        self.by_footer = true;
-        let mut before = trailer.before;
+    /// The batches that a footer lists, if there can be such: they fill the segment from its first
+    /// block on, each with its data.
+    fn items(&self, trailer: &Trailer, body: &[u8]) -> Option<Vec<FoundBatch>> {
+        let found = self.batches_of(trailer, &trailer.items(body).ok()?);
+        let (first, end) = (self.first_block * BLOCK_SECTORS, self.blocks - 1);
+        let mut next = 0;
+        for batch in &found {
+            if batch.block != next || batch.blocks > end - next {
+                return None;
+            }
+            check_payload(first, batch.block, batch.blocks, &batch.records).ok()?;
+            next += batch.blocks;
+        }
+        Some(found)
+    }
+
+    fn batches_of(&self, trailer: &Trailer, items: &[Item]) -> Vec<FoundBatch> {
+        let (mut found, mut before) = (Vec::<FoundBatch>::new(), trailer.before);
         for item in items {
             match item {
-                Item::Batch(batch) => self.batches.push(FoundBatch {
+                Item::Batch(batch) => found.push(FoundBatch {
                     lane: trailer.lane,
                     incarnation: trailer.incarnation,
                     segment: self.segment,
@@ -205,12 +220,18 @@ impl Scan {
                     records: Vec::with_capacity(batch.records as usize),
                 }),
                 Item::Record(record) => {
-                    if let Some(batch) = self.batches.last_mut() {
+                    if let Some(batch) = found.last_mut() {
                         batch.records.push(*record);
                     }
                 }
             }
         }
+        found
+    }
+
+    fn take_items(&mut self, found: Vec<FoundBatch>) {
+        self.by_footer = true;
+        self.batches = found;
         let wanted = self.from..self.end;
         self.batches.retain(|batch| wanted.contains(&batch.block));
     }

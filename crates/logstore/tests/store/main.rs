@@ -2,6 +2,7 @@
 
 mod basics;
 mod cuts;
+mod damaged_log;
 mod device;
 mod ends;
 mod faults;
