@@ -2,16 +2,16 @@
 
 use std::rc::Rc;
 
+use super::careful::to_the_end;
 use super::error::ArrayError;
 use super::geometry::{MAX_COPIES, MAX_MEMBERS, MAX_SPANS, Span};
 use super::member::Member;
-use super::places::{Start, new_id, occupied};
+use super::places::{self, Start, new_id, occupied};
 use super::record::{self, MemberState, Part, Record, Uuid, label};
-use super::regions::Regions;
 use super::set::Set;
 use super::shared::Shared;
 use super::types::NewMember;
-use crate::gate::Span as Range;
+use crate::{IoError, SharedDevice};
 
 impl Shared {
     /// Adds sets at the end: the array grows by them.
@@ -35,9 +35,9 @@ impl Shared {
                 return Err(ArrayError::TooMany);
             }
         }
-        self.changing.acquire(1).await;
+        self.adding.acquire(1).await;
         let added = self.add_span(devices, span).await;
-        self.changing.release(1);
+        self.adding.release(1);
         added
     }
 
@@ -62,6 +62,8 @@ impl Shared {
         }
         let members: Vec<Rc<Member>> = sets.iter().flat_map(|set| set.all().clone()).collect();
         let ids: Vec<Uuid> = members.iter().map(|it| it.id).collect();
+        // A failure is recorded by who has the turn, and maps wait for that.
+        let turn = self.turn().await?;
         self.members.borrow_mut().extend(members);
         let added = self.commit(|record| {
             record.geometry.spans.push(span);
@@ -69,7 +71,9 @@ impl Shared {
                 list(record, set);
             }
         });
-        if let Err(error) = added.await {
+        let added = added.await;
+        drop(turn);
+        if let Err(error) = added {
             self.members.borrow_mut().retain(|it| !ids.contains(&it.id));
             return Err(error);
         }
@@ -94,7 +98,7 @@ impl Shared {
             record.bytes_of(Part::Spare)
         };
         self.check_new(&devices, least, force).await?;
-        self.changing.acquire(1).await;
+        let turn = self.turn().await?;
         let new = devices
             .iter()
             .map(|new| self.new_member(new, MemberState::Spare));
@@ -107,7 +111,7 @@ impl Shared {
             }
         });
         let added = added.await;
-        self.changing.release(1);
+        drop(turn);
         if let Err(error) = added {
             let is_new = |it: &Rc<Member>| new.iter().any(|new| new.id == it.id);
             self.members.borrow_mut().retain(|it| !is_new(it));
@@ -141,19 +145,58 @@ impl Shared {
         // What a former member holds is its part of this array.
         self.check_new(std::slice::from_ref(&new), least, force || same)
             .await?;
-        let member = self.new_member(&new, MemberState::Spare);
+        let member = self.new_member(&new, MemberState::Rebuilding);
         self.members.borrow_mut().push(Rc::clone(&member));
-        if old.state.get() == MemberState::Failed {
-            self.put_in_place(&set, &old, &member).await;
+        let added = if old.state.get() == MemberState::Failed {
+            self.put_in_place(&set, &old, &member).await
         } else {
             old.leaving.set(true);
-            self.add_copy(&set, &member, None).await;
+            let added = self.add_copy(&set, &member, None).await;
+            old.leaving.set(added.is_ok());
+            added
+        };
+        if added.is_err() {
+            self.undo(&member).await;
         }
-        Ok(())
+        added
+    }
+
+    /// Takes a device that has not become a member off the list, and its superblock off the device
+    /// if that was written.
+    async fn undo(self: &Rc<Self>, new: &Rc<Member>) {
+        let own = new.id;
+        let erased = self.at_former(new, async move |device| {
+            if matches!(places::read(&*device).await, Ok((record, _)) if record.own == own) {
+                let _ = Start(&*device).erase().await;
+            }
+        });
+        self.unlist(|it| it.id == own);
+        erased.await;
+    }
+
+    /// Does something at the device of one that is no member any more. A device that hangs is
+    /// waited for no longer than for any I/O; until it ends the former member counts as unfinished.
+    fn at_former<W, F>(&self, former: &Rc<Member>, work: W) -> impl Future<Output = ()> + use<W, F>
+    where
+        W: FnOnce(SharedDevice) -> F + 'static,
+        F: Future<Output = ()> + 'static,
+    {
+        let (rt, bound) = (self.rt.clone(), self.options.hang_after);
+        let (former, period) = (Rc::clone(former), former.begin());
+        let work = async move {
+            if let Some(device) = former.device.clone() {
+                work(device).await;
+            }
+            former.end(period);
+        };
+        async move {
+            let _ = rt.timeout(bound, to_the_end(&rt, work)).await;
+        }
     }
 
     /// Takes a spare or a member that is not needed away; its device counts as empty then.
     pub(super) async fn remove(self: &Rc<Self>, name: &str) -> Result<(), ArrayError> {
+        let _turn = self.turn().await?;
         let member = self.find(name)?;
         if let Some(set) = self.set_of(member.id) {
             let copies = self.record.borrow().copies as usize;
@@ -163,81 +206,16 @@ impl Shared {
             }
         }
         self.check_finished(name)?;
-        self.changing.acquire(1).await;
-        self.drop_members(&[member.id]).await;
-        self.changing.release(1);
-        Ok(())
+        self.drop_members(&[member.id]).await
     }
 
-    /// Has `new` rebuilt in the place of `failed`, which is no member any more.
-    pub(super) async fn put_in_place(
-        self: &Rc<Self>,
-        set: &Rc<Set>,
-        failed: &Rc<Member>,
-        new: &Rc<Member>,
-    ) {
-        failed.leaving.set(true);
-        self.add_copy(set, new, Some(failed.id)).await;
-        set.members.borrow_mut().retain(|it| it.id != failed.id);
-        self.unlist(|it| it.id == failed.id);
-    }
-
-    /// Adds a copy to a set, which gets all that the others have; `instead` of a member.
-    async fn add_copy(self: &Rc<Self>, set: &Rc<Set>, new: &Rc<Member>, instead: Option<Uuid>) {
-        let lba = set.span.data_start() / u64::from(set.block_size);
-        new.data_lba.set(lba);
-        new.state.set(MemberState::Rebuilding);
-        {
-            let whole = Range {
-                start: 0,
-                end: u64::MAX,
-            };
-            let keeps_a_map = set.regions.borrow().count() > 0;
-            // No I/O is in flight while a set begins to keep a map.
-            let _alone = match keeps_a_map {
-                true => None,
-                false => Some(self.gate.exclude(whole, false).await),
-            };
-            let mut regions = set.regions.borrow_mut();
-            if !keeps_a_map {
-                *regions = Regions::new(set.span.regions() as usize);
-            }
-            set.members.borrow_mut().push(Rc::clone(new));
-            let all = 0..regions.count();
-            regions.make_missed(all);
-            regions.change_all();
-            regions.begin_rebuild();
-            set.joining.set(true);
-            set.joined.set(set.joined.get() + 1);
-        }
-        // Before the record says that it is being rebuilt: the map says what it lacks.
-        while set.persist().await.is_err() && !self.closed.get() {
-            self.rt.sleep(flashyard_time::Duration::from_ms(100)).await;
-        }
-        self.changing.acquire(1).await;
-        let number = set.number as u32;
-        self.commit_in_time(|record| {
-            record.members.retain(|it| Some(it.id) != instead);
-            let since = record.generation;
-            let copy = entry(new, Part::Copy(number), since);
-            match record.find(new.id) {
-                Some(at) => record.members[at] = copy,
-                None => record.members.push(copy),
-            }
-        })
-        .await;
-        self.changing.release(1);
-        set.joining.set(false);
-        self.work();
-    }
-
-    /// Takes members out of the array. Who calls this holds `changing`.
-    pub(super) async fn drop_members(self: &Rc<Self>, ids: &[Uuid]) {
+    /// Takes members out of the array. Who calls this has the turn.
+    pub(super) async fn drop_members(self: &Rc<Self>, ids: &[Uuid]) -> Result<(), ArrayError> {
         if ids.is_empty() {
-            return;
+            return Ok(());
         }
-        self.commit_in_time(|record| record.members.retain(|it| !ids.contains(&it.id)))
-            .await;
+        self.commit(|record| record.members.retain(|it| !ids.contains(&it.id)))
+            .await?;
         for set in self.all_sets() {
             let dropped = set.members_that(|it| ids.contains(&it.id));
             for member in dropped {
@@ -255,12 +233,16 @@ impl Shared {
         for set in self.all_sets() {
             set.wake_flights();
         }
-        self.unlist(|it| ids.contains(&it.id));
-        let dropped = dropped.iter().filter_map(|it| it.device.clone());
-        for device in dropped {
+        let erase = async |device: SharedDevice| {
             // What is left there says an old generation, if this fails.
             let _ = Start(&*device).erase().await;
+        };
+        let erased: Vec<_> = dropped.iter().map(|it| self.at_former(it, erase)).collect();
+        self.unlist(|it| ids.contains(&it.id));
+        for erased in erased {
+            erased.await;
         }
+        Ok(())
     }
 
     /// Refuses to let go of a device that is used no more while it may still change.
@@ -346,6 +328,13 @@ impl Shared {
 }
 
 impl Set {
+    pub(super) fn map_error(&self, error: IoError) -> ArrayError {
+        let members = self.all();
+        let first = members.first();
+        let name = first.map_or(String::new(), |it| it.label.borrow().clone());
+        ArrayError::Device(name, "writing the region map of", error)
+    }
+
     /// The map of a set whose members have nothing yet: equal if they read as zeroes, else they
     /// become so before they are read.
     pub(super) async fn begin_empty(self: &Rc<Self>, blank: bool) -> Result<(), ArrayError> {
@@ -357,14 +346,8 @@ impl Set {
             }
             regions.change_all();
         }
-        let name = || {
-            let members = self.all();
-            members
-                .first()
-                .map_or(String::new(), |it| it.label.borrow().clone())
-        };
         let written = self.persist().await;
-        written.map_err(|error| ArrayError::Device(name(), "writing the region map of", error))
+        written.map_err(|error| self.map_error(error))
     }
 }
 
@@ -390,7 +373,7 @@ pub(super) fn list(record: &mut Record, set: &Set) {
     }
 }
 
-fn entry(member: &Member, part: Part, since: u64) -> record::Member {
+pub(super) fn entry(member: &Member, part: Part, since: u64) -> record::Member {
     record::Member {
         id: member.id,
         part,

@@ -16,7 +16,8 @@
 //!
 //! Map: `geometry`, `record`, `assembly`, `regions` and `vote` decide, pure; `places` and `map` are
 //! what is on the members; `member`, `set` and `flight` are I/O; `careful` reads all copies;
-//! `shared` keeps the record, `changes` changes it, and `rebuild` works in the background.
+//! `shared` keeps the record, `changes` changes it, `joining` adds copies, and `rebuild` works in
+//! the background.
 
 mod assembly;
 mod careful;
@@ -27,6 +28,7 @@ mod device;
 mod error;
 mod flight;
 mod geometry;
+mod joining;
 mod map;
 mod member;
 mod opening;
@@ -50,6 +52,7 @@ pub use record::{Contradiction, MEMBER_VERSION, MemberState, Uuid};
 pub use types::{ArrayCounts, Layout, MemberStatus, NewMember, Options, Rebuild, Scrub, Status};
 
 use self::geometry::Piece;
+use self::member::Member;
 use self::set::{At, Set};
 use self::shared::Shared;
 use crate::IoError;
@@ -95,7 +98,8 @@ impl Array {
     fn rebuilding(&self) -> Option<Rebuild> {
         let left = self.shared.to_copy();
         let pace = self.shared.rebuild.get();
-        let rebuilt = self.shared.all_sets().iter().any(|set| set.is_rebuilding());
+        let rebuilt = |it: &Rc<Member>| it.state.get() == MemberState::Rebuilding;
+        let rebuilt = self.shared.members.borrow().iter().any(rebuilt);
         if left == 0 && !rebuilt {
             return None;
         }
@@ -165,19 +169,19 @@ impl Array {
     }
 
     /// Ends the array: later I/O gets [`IoError::NotReady`], what was issued has ended when this
-    /// does, and nothing is dirty then.
+    /// does, nothing is dirty then, and no superblock is written any more.
     pub async fn close(&self) {
         self.shared.gate.close(IoError::NotReady);
         self.shared.gate.drained().await;
-        self.shared.closed.set(true);
         self.shared.clean_rested(true).await;
+        self.shared.end_changes().await;
     }
 
     /// Takes the array off its devices, which count as empty then. After it nothing else works.
     pub async fn destroy(&self) -> Result<(), ArrayError> {
         self.shared.gate.close(IoError::NotReady);
         self.shared.gate.drained().await;
-        self.shared.closed.set(true);
+        self.shared.end_changes().await;
         let members = self.shared.members.borrow().clone();
         for member in members {
             if let Some(device) = &member.device {

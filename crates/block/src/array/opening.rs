@@ -144,15 +144,15 @@ impl Array {
             // A copy that cannot be flushed now is made equal, where it matters, before it is read.
             let _ = set.flush_all().await;
         }
-        shared.changing.acquire(1).await;
+        let turn = shared.turn().await?;
         let written = shared.commit(|_| ()).await;
-        shared.changing.release(1);
+        drop(turn);
         match written {
-            // Nothing can be written, so that nothing is answered that others lack: it can be read.
-            Ok(()) | Err(ArrayError::Device(_, _, IoError::WriteProtected)) => {}
+            Ok(()) => shared.take_spares().await,
+            // It can be read. Before this is written no change is answered, and no spare taken.
+            Err(ArrayError::Device(_, _, IoError::WriteProtected)) => shared.record_later(),
             Err(error) => return Err(error),
         }
-        shared.take_spares().await;
         shared.watch_rests();
         shared.work();
         Ok(Self { shared })

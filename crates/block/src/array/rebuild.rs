@@ -86,49 +86,58 @@ impl Shared {
             }
             return copied.map(|()| true);
         }
+        let copies = self.record.borrow().copies as usize;
         for set in self.all_sets() {
-            if set.is_rebuilding() && !set.joining.get() {
+            let is_due = set.is_rebuilding() || set.has_one_too_many(copies);
+            if is_due && !set.joining.get() {
                 return self.promote(&set).await.map(|()| true);
             }
         }
         Ok(self.scrub_step().await)
     }
 
-    /// The members of a set that are being rebuilt have everything now.
+    /// The members of a set that are being rebuilt have everything now, and those that they replace
+    /// go.
     async fn promote(self: &Rc<Self>, set: &Rc<Set>) -> Result<(), IoError> {
         // It is read from now on: also after a power cut.
         set.note_copied().await?;
-        self.changing.acquire(1).await;
-        let ready = set.members_that(|it| it.state.get() == MemberState::Rebuilding);
+        // One that has everything has a map.
+        set.persist().await?;
+        let unrecorded = |_| IoError::Write;
+        let turn = self.turn().await.map_err(unrecorded)?;
         // A region may have been left behind since.
-        if set.regions.borrow().to_copy() == (0, 0) && !ready.is_empty() {
-            let leaving = set.members_that(|it| it.leaving.get());
-            let ids: Vec<_> = ready.iter().map(|it| it.id).collect();
-            let gone: Vec<_> = leaving.iter().map(|it| it.id).collect();
-            self.commit_in_time(|record| {
-                for id in &ids {
-                    if let Some(at) = record.find(*id) {
+        if set.regions.borrow().to_copy() != (0, 0) {
+            return Ok(());
+        }
+        let ready = set.members_that(|it| it.state.get() == MemberState::Rebuilding);
+        if !ready.is_empty() {
+            let activated = self.commit(|record| {
+                for member in &ready {
+                    if let Some(at) = record.find(member.id) {
                         record.set_state(at, MemberState::Active);
                     }
                 }
-            })
-            .await;
-            for member in &ready {
-                // One that failed meanwhile stays so.
-                if member.state.get() == MemberState::Rebuilding {
-                    member.state.set(MemberState::Active);
-                }
-            }
-            let others = |id| set.members_that(|it| it.is_active() && it.id != id);
-            if gone.iter().all(|id| !others(*id).is_empty()) {
-                self.drop_members(&gone).await;
-            }
-            if !set.is_degraded() {
-                set.regions.borrow_mut().none_missed();
-                let _ = set.persist().await;
+            });
+            activated.await.map_err(unrecorded)?;
+        }
+        for member in &ready {
+            // One that failed meanwhile stays so.
+            if member.state.get() == MemberState::Rebuilding {
+                member.state.set(MemberState::Active);
             }
         }
-        self.changing.release(1);
+        let copies = self.record.borrow().copies as usize;
+        if ready.iter().any(|it| it.is_active()) || set.has_one_too_many(copies) {
+            let gone = set.members_that(|it| it.leaving.get());
+            let gone: Vec<_> = gone.iter().map(|it| it.id).collect();
+            self.drop_members(&gone).await.map_err(unrecorded)?;
+        }
+        // A failure is recorded by who has the turn, and the map waits for that.
+        drop(turn);
+        if !set.is_degraded() {
+            set.regions.borrow_mut().none_missed();
+            let _ = set.persist().await;
+        }
         Ok(())
     }
 
@@ -154,28 +163,45 @@ impl Shared {
         false
     }
 
-    /// Puts spares in the place of members that have failed.
+    /// Puts spares in the place of members that have failed; tries it again some time where that
+    /// does not succeed.
     pub(super) async fn take_spares(self: &Rc<Self>) {
         for set in self.all_sets() {
             let unreplaced =
                 |it: &Member| it.state.get() == MemberState::Failed && !it.leaving.get();
-            let failed = set.members_that(unreplaced);
-            for failed in failed {
-                let spare = {
-                    let members = self.members.borrow();
-                    let mut spares = members.iter().filter(|it| {
-                        let fits = it.device.as_ref().is_some_and(|it| set.fits(&**it));
-                        it.state.get() == MemberState::Spare && fits
-                    });
-                    spares.next().cloned()
-                };
+            for failed in set.members_that(unreplaced) {
+                let spare = self.spare_for(&set).filter(|_| set.active() > 0);
                 if let Some(spare) = spare
-                    && set.active() > 0
+                    && self.put_in_place(&set, &failed, &spare).await.is_err()
                 {
-                    self.put_in_place(&set, &failed, &spare).await;
+                    return self.retry_spares();
                 }
             }
         }
+    }
+
+    fn spare_for(&self, set: &Set) -> Option<Rc<Member>> {
+        let members = self.members.borrow();
+        let mut spares = members.iter().filter(|it| {
+            let fits = it.device.as_ref().is_some_and(|it| set.fits(&**it));
+            it.state.get() == MemberState::Spare && fits
+        });
+        spares.next().cloned()
+    }
+
+    fn retry_spares(self: &Rc<Self>) {
+        if self.closed.get() || self.retrying.replace(true) {
+            return;
+        }
+        let (this, rt) = (Rc::downgrade(self), self.rt.clone());
+        let retry = async move {
+            rt.sleep(AFTER_FAILURE).await;
+            if let Some(shared) = this.upgrade() {
+                shared.retrying.set(false);
+                shared.record_failures();
+            }
+        };
+        self.rt.spawn(retry).detach();
     }
 }
 
@@ -332,7 +358,8 @@ impl Set {
         self.flush_all().await?;
         let copied = std::mem::take(&mut *self.copied.borrow_mut());
         let failed = self.members_that(|it| it.state.get() == MemberState::Failed);
-        if failed.is_empty() {
+        // One that is about to join lacks everything.
+        if failed.is_empty() && !self.joining.get() {
             self.regions.borrow_mut().not_missed(&copied);
             // What is not noted now is copied once more after a restart.
             let _ = self.persist().await;

@@ -53,7 +53,7 @@ pub(super) struct Set {
     pub(super) flights: RefCell<Flights>,
     /// Where the next region to be copied is looked for.
     pub(super) cursor: Cell<usize>,
-    /// A member is written already, and the record does not list it yet.
+    /// A member is about to be rebuilt here: the map has to say that it lacks everything.
     pub(super) joining: Cell<bool>,
     /// Members that have joined so far, to be rebuilt.
     pub(super) joined: Cell<u64>,
@@ -135,6 +135,12 @@ impl Set {
     pub(super) fn is_degraded(&self) -> bool {
         let members = self.members.borrow();
         members.iter().any(|it| !it.is_active())
+    }
+
+    /// Whether a member that was replaced is left, and none of these copies lacks anything.
+    pub(super) fn has_one_too_many(&self, copies: usize) -> bool {
+        let leaves = self.members.borrow().iter().any(|it| it.leaving.get());
+        leaves && !self.is_degraded() && self.active() > copies
     }
 
     /// The only member, of a set that keeps no map.

@@ -39,8 +39,10 @@ pub(super) struct Shared {
     former: RefCell<Vec<Rc<Member>>>,
     pub(super) sets: RefCell<Vec<Rc<Set>>>,
     pub(super) notes: RefCell<Vec<String>>,
-    /// Held by who changes the record.
-    pub(super) changing: Semaphore,
+    /// Held by who changes the record: see [`Shared::turn`].
+    changing: Semaphore,
+    /// Held by who adds members, from before they are written until the record lists them.
+    pub(super) adding: Semaphore,
     /// How many members have failed so far, and of how many of these the record says so.
     failures: Cell<u64>,
     durable_failures: Cell<u64>,
@@ -48,6 +50,8 @@ pub(super) struct Shared {
     /// Why the last record could not be made durable.
     unrecorded: Cell<Option<IoError>>,
     recording: Cell<bool>,
+    /// Spares that could not be taken are tried again some time.
+    pub(super) retrying: Cell<bool>,
     watching_hangs: Cell<bool>,
     watching_rests: Cell<bool>,
     pub(super) working: Cell<bool>,
@@ -58,6 +62,15 @@ pub(super) struct Shared {
     pub(super) scrub: RefCell<Scrub>,
     pub(super) rebuild: Cell<Pace>,
     pub(super) blank: Cell<bool>,
+}
+
+/// The right to change the record of an array.
+pub(super) struct Turn(Rc<Shared>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.changing.release(1);
+    }
 }
 
 impl Shared {
@@ -72,11 +85,13 @@ impl Shared {
             sets: RefCell::default(),
             notes: RefCell::default(),
             changing: Semaphore::new(1),
+            adding: Semaphore::new(1),
             failures: Cell::new(0),
             durable_failures: Cell::new(0),
             recorded: Notify::new(),
             unrecorded: Cell::new(None),
             recording: Cell::new(false),
+            retrying: Cell::new(false),
             watching_hangs: Cell::new(false),
             watching_rests: Cell::new(false),
             working: Cell::new(false),
@@ -172,7 +187,35 @@ impl Shared {
         })
     }
 
-    fn record_failures(self: &Rc<Self>) {
+    /// Waits until no other task changes the record; nobody else does while the turn is held.
+    ///
+    /// # Errors
+    /// The array is closed: its devices may be somebody else's.
+    pub(super) async fn turn(self: &Rc<Self>) -> Result<Turn, ArrayError> {
+        self.changing.acquire(1).await;
+        let turn = Turn(Rc::clone(self));
+        match self.closed.get() {
+            true => Err(ArrayError::Closed),
+            false => Ok(turn),
+        }
+    }
+
+    /// Ends all changes of the record: none is under way when this ends, and none comes later.
+    pub(super) async fn end_changes(&self) {
+        self.closed.set(true);
+        self.changing.acquire(1).await;
+        self.changing.release(1);
+    }
+
+    /// What was found out at the start could not be made durable: it counts as a failure that is
+    /// not, until it is.
+    pub(super) fn record_later(self: &Rc<Self>) {
+        self.failures.set(self.failures.get() + 1);
+        self.record_failures();
+    }
+
+    /// Makes failures durable, and has spares take the places of those members.
+    pub(super) fn record_failures(self: &Rc<Self>) {
         if self.recording.replace(true) {
             return;
         }
@@ -185,10 +228,12 @@ impl Shared {
                         shared.take_spares().await;
                         return shared.work();
                     }
-                    shared.changing.acquire(1).await;
+                    let Ok(turn) = shared.turn().await else {
+                        shared.recording.set(false);
+                        return shared.is_unrecorded(IoError::NotReady);
+                    };
                     let recorded = shared.commit(|_| ()).await;
-                    shared.changing.release(1);
-                    drop(shared);
+                    drop((turn, shared));
                     if recorded.is_err() {
                         rt.sleep(UNRECORDED).await;
                     }
@@ -197,17 +242,16 @@ impl Shared {
             .detach();
     }
 
-    /// The same as [`Shared::commit`], again and again until it is done or the array is closed.
-    pub(super) async fn commit_in_time(self: &Rc<Self>, change: impl Fn(&mut Record)) {
-        while self.commit(&change).await.is_err() && !self.closed.get() {
-            self.rt.sleep(UNRECORDED).await;
-        }
+    /// Failures cannot be made durable for now: who waits for that gets this.
+    fn is_unrecorded(&self, error: IoError) {
+        self.unrecorded.set(Some(error));
+        self.recorded.notify_all();
     }
 
     /// Makes a changed record durable on all members that have not failed, with the states that
     /// they have now. A member that cannot take it has failed, and the record says so then. If so
     /// many cannot that the array could be opened without it, nothing has changed. Who calls this
-    /// holds `changing`.
+    /// has the turn.
     pub(super) async fn commit(
         self: &Rc<Self>,
         change: impl FnOnce(&mut Record),
@@ -240,8 +284,7 @@ impl Shared {
                     history,
                     ..before
                 };
-                self.unrecorded.set(Some(IoError::Write));
-                self.recorded.notify_all();
+                self.is_unrecorded(IoError::Write);
                 return Err(error);
             }
             self.durable_failures.set(failures);

@@ -173,21 +173,28 @@ pub fn always(kind: FaultKind, on: FaultOn) -> FaultRule {
 
 type Which = Box<dyn FnMut(&Io) -> bool>;
 
-/// A device that has no memory for some I/Os now.
+/// A device that refuses some I/Os for now.
 pub struct Moody {
     below: SharedDevice,
-    is_busy: RefCell<Which>,
+    refused: RefCell<(IoError, Which)>,
 }
 
 impl Moody {
     pub fn new(below: SharedDevice) -> Rc<Self> {
-        let is_busy = RefCell::new(Box::new(|_: &Io| false) as _);
-        Rc::new(Self { below, is_busy })
+        let refused = RefCell::new((IoError::Busy, Box::new(|_: &Io| false) as _));
+        Rc::new(Self { below, refused })
     }
 
-    /// Which I/Os get [`IoError::Busy`] from now on.
+    /// Which I/Os get [`IoError::Busy`] from now on: there is no memory for them.
     pub fn busy_for(&self, which: impl FnMut(&Io) -> bool + 'static) {
-        *self.is_busy.borrow_mut() = Box::new(which);
+        *self.refused.borrow_mut() = (IoError::Busy, Box::new(which));
+    }
+
+    /// Which writes get [`IoError::WriteProtected`] from now on.
+    pub fn protect(&self, mut which: impl FnMut(&Io) -> bool + 'static) {
+        let is_write = |io: &Io| !matches!(io, Io::Read { .. } | Io::Flush);
+        let which = move |io: &Io| is_write(io) && which(io);
+        *self.refused.borrow_mut() = (IoError::WriteProtected, Box::new(which));
     }
 }
 
@@ -197,9 +204,9 @@ impl Device for Moody {
     }
 
     fn submit(&self, tag: Tag, io: Io) -> IoFuture {
-        let busy = (self.is_busy.borrow_mut())(&io);
-        match busy {
-            true => IoFuture::ready(Err(IoError::Busy)),
+        let (error, which) = &mut *self.refused.borrow_mut();
+        match which(&io) {
+            true => IoFuture::ready(Err(*error)),
             false => self.below.submit(tag, io),
         }
     }
