@@ -11,6 +11,7 @@ use flashyard_controller::pcie::{AdminQueues, InterruptCoalescing, InvalidDoorbe
 use flashyard_controller::{
     Answer, ConnectRequest, ControllerLimits, PcieCapabilities, TransportCapabilities,
 };
+use flashyard_engine::Core;
 use flashyard_engine::front::{
     self, Association, Caller, ConnectFailure, ConnectionId, Counted, TellWithdrawn,
 };
@@ -62,30 +63,27 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Makes the controller of a function that was enabled: when nothing of its last one is left,
-    /// and unless the guest changes its mind meanwhile.
-    pub(crate) async fn make(state: Rc<State>, queues: AdminQueues, attempt: u64) {
+    /// Makes the controller of a function that was enabled, when nothing of its last one is left.
+    /// It is dropped if the guest changes its mind meanwhile.
+    pub(crate) async fn make(state: Rc<State>, queues: AdminQueues) {
         let core = state.core.clone();
         let Some(id) = core.add_connection() else {
             return state.fail();
         };
+        let mut unmade = Unmade(&core, Some(id));
         let deadline = core.rt().now() + core.target().config().limits.fence_deadline;
         loop {
-            if state.attempt.get() != attempt {
-                break;
-            }
             match Self::connect(&state, id, &queues) {
-                Ok(controller) => return controller.begin(&queues),
-                Err(_) if core.rt().now() >= deadline => {
-                    state.fail();
-                    break;
+                Ok(controller) => {
+                    unmade.1 = None;
+                    return controller.begin(&queues);
                 }
+                Err(_) if core.rt().now() >= deadline => return state.fail(),
                 Err(ConnectFailure::Fenced) => core.fence_lifted_or(deadline).await,
                 // The tenant does not have all its volumes yet, or has too many controllers.
                 Err(ConnectFailure::Refused(_)) => core.rt().sleep(ADMISSION_RETRY).await,
             }
         }
-        core.forget(id, None);
     }
 
     fn connect(
@@ -246,6 +244,17 @@ impl Controller {
                 Some((cid, dw0)) => self.answer(cid, Answer::dw0(dw0)),
                 None => return self.state.queues.borrow_mut().release(0),
             }
+        }
+    }
+}
+
+/// A connection of which no controller has been made: it is forgotten with this.
+struct Unmade<'a>(&'a Core, Option<ConnectionId>);
+
+impl Drop for Unmade<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.1 {
+            self.0.forget(id, None);
         }
     }
 }

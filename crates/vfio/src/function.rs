@@ -17,7 +17,7 @@ use flashyard_engine::Core;
 use flashyard_nvme::fabrics::Shutdown;
 use flashyard_nvme::{CompletionQueueEntry, Nqn};
 use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Loans, Watch};
+use flashyard_runtime::{Loans, Task, Watch};
 use flashyard_time::Duration;
 use zerocopy::IntoBytes;
 
@@ -80,8 +80,9 @@ pub(crate) struct State {
     pub(crate) interrupts: RefCell<Interrupts>,
     /// While CC.EN is 1 and it has been made.
     pub(crate) controller: RefCell<Option<Rc<Controller>>>,
-    /// Counts how often CC.EN has changed: who makes a controller sees whether it is still wanted.
-    pub(crate) attempt: Cell<u64>,
+    /// What the last change of CC.EN takes: making a controller, or waiting until nothing of one is
+    /// at work. The next change ends it.
+    changing: RefCell<Option<Task<()>>>,
     /// Submission queues to be looked at.
     pub(crate) rung: RefCell<Vec<u16>>,
     pub(crate) doorbells: RefCell<MemoryDoorbells>,
@@ -112,7 +113,7 @@ impl State {
             queues: RefCell::default(),
             interrupts: RefCell::new(Interrupts::new(VECTORS)),
             controller: RefCell::default(),
-            attempt: Cell::new(0),
+            changing: RefCell::default(),
             rung: RefCell::default(),
             doorbells: RefCell::new(doorbells),
             held: RefCell::default(),
@@ -132,12 +133,12 @@ impl State {
     pub(crate) fn apply(self: &Rc<Self>, change: Change) {
         match change {
             Change::Enable(queues) => {
-                let attempt = self.next_attempt();
-                let made = Controller::make(self.clone(), queues, attempt);
-                self.core.rt().spawn(made).detach();
+                let made = Controller::make(self.clone(), queues);
+                let made = self.core.rt().spawn(made);
+                self.changing.replace(Some(made));
             }
             Change::Disable => {
-                self.next_attempt();
+                self.changing.take();
                 self.drop_controller(true);
                 self.stop();
             }
@@ -155,11 +156,6 @@ impl State {
             }
             Change::InterruptMask => self.remind(),
         }
-    }
-
-    fn next_attempt(&self) -> u64 {
-        self.attempt.set(self.attempt.get() + 1);
-        self.attempt.get()
     }
 
     /// Ends the controller, if there is one: nothing more is fetched, and no memory of the guest is
@@ -186,7 +182,8 @@ impl State {
             state.loans.returned().await;
             state.registers.borrow_mut().set_stopped();
         };
-        self.core.rt().spawn(stopped).detach();
+        let stopped = self.core.rt().spawn(stopped);
+        self.changing.replace(Some(stopped));
     }
 
     /// Waits until `done`, of what is lent; for no longer than a client waits for an answer. Then
@@ -208,7 +205,7 @@ impl State {
 
     /// A reset of the function. Memory and eventfds are the client's and stay.
     pub(crate) fn reset(&self) {
-        self.next_attempt();
+        self.changing.take();
         self.drop_controller(true);
         let depth = self.core.target().config().limits.queue_depth;
         *self.registers.borrow_mut() = Registers::new(depth);
@@ -422,5 +419,64 @@ impl State {
         self.interrupts
             .borrow_mut()
             .flush(now, takes_intx, coalescing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_controller::pcie::AdminQueues;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::os::fd::AsFd;
+
+    use flashyard_engine::Limits;
+    use flashyard_runtime::shared_memory::{Mapping, memory_file};
+    use flashyard_runtime::uring;
+    use flashyard_testbed::{Bench, subnqn};
+
+    use super::*;
+
+    fn spec() -> FunctionSpec {
+        FunctionSpec {
+            subnqn: Nqn::new(&subnqn("a")).expect("a good name"),
+            host: HostId {
+                nqn: Nqn::new("nqn.2026-11.test:function").expect("a good name"),
+                id: [1; 16],
+            },
+            doorbells: Doorbells::default(),
+        }
+    }
+
+    /// While a device moves data a guest may change CC.EN as often as it likes.
+    #[test]
+    fn changes_of_an_enabled_controller_do_not_add_up() {
+        let ran = uring::run(uring::Config::default(), |rt| async move {
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let bench = Bench::new(vec![rt.clone()], any, rt.clone(), Limits::default());
+            bench.attach_memory("a", 1);
+            let file = memory_file(4096).expect("a memfd");
+            let mapping = Mapping::new(file.as_fd(), 0, 4096, true).expect("mapped");
+            let state = State::new(&bench.cores[0], spec()).expect("no doorbells in memory");
+            let lent = state.loans.lend(&Rc::new(mapping), 0, 4096);
+            let queues = AdminQueues {
+                submission: 0,
+                submission_entries: 2,
+                completion: 0,
+                completion_entries: 2,
+                configuration: 0,
+            };
+            for _ in 0..100 {
+                state.apply(Change::Enable(queues));
+                rt.turn_end().await;
+                state.apply(Change::Disable);
+                rt.turn_end().await;
+                assert!(Rc::strong_count(&state) < 4, "something waits for each");
+            }
+            drop(lent);
+            state.reset();
+            rt.turn_end().await;
+            assert_eq!(Rc::strong_count(&state), 1);
+            assert_eq!(bench.target.snapshot().alive.connections, 0);
+        });
+        ran.expect("this machine has io_uring");
     }
 }

@@ -84,25 +84,31 @@ fn read_registers(state: &State, offset: u64, mut data: Vec<u8>) -> Result<Vec<u
     Ok(data)
 }
 
-/// Writes a region.
+/// Writes a region. Whether that has reset the function.
 pub(crate) fn write(
     state: &Rc<State>,
     access: RegionAccess,
     data: &[u8],
-) -> Result<(), InvalidAccess> {
+) -> Result<bool, InvalidAccess> {
     let offset = access.offset;
     let written = match access.region {
-        BAR0 => return write_registers(state, offset, data),
+        BAR0 => return write_registers(state, offset, data).map(|()| false),
         BAR4 => state.interrupts.borrow_mut().msix.write_table(offset, data),
         // Pending bits are read-only.
         BAR5 => offset.saturating_add(data.len() as u64) <= msix::BYTES as u64,
         CONFIG => {
             let change = state.config.borrow_mut().write(offset, data);
-            change.inspect(|change| state.on_config(*change)).is_some()
+            let change = change.ok_or(InvalidAccess)?;
+            state.on_config(change);
+            return Ok(change.reset);
         }
         _ => false,
     };
-    if written { Ok(()) } else { Err(InvalidAccess) }
+    if written {
+        Ok(false)
+    } else {
+        Err(InvalidAccess)
+    }
 }
 
 fn write_registers(state: &Rc<State>, offset: u64, data: &[u8]) -> Result<(), InvalidAccess> {

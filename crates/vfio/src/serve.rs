@@ -7,7 +7,7 @@ use std::os::unix::net;
 use std::rc::Rc;
 
 use flashyard_engine::Core;
-use flashyard_nvme::vfio_user::pci::{CONFIG, INTX, IRQS, MSIX, REGIONS};
+use flashyard_nvme::vfio_user::pci::{INTX, IRQS, MSIX, REGIONS};
 use flashyard_nvme::vfio_user::{
     Capabilities, Command, DEVICE_PCI, DEVICE_RESET, DeviceInfo, Header, IRQ_EVENTFD, IRQ_NORESIZE,
     IrqInfo, Reply, Request, Version,
@@ -246,10 +246,8 @@ async fn handle(
             return Ok(Reply::RegionRead(access, &data).encode(id));
         }
         Request::RegionWrite(access, data) => {
-            let was_running = state.controller().is_some();
-            regions::write(state, access, data).map_err(|_| EINVAL)?;
-            // It may have been a reset of the function, which is complete with the answer.
-            if was_running && access.region == CONFIG && state.controller().is_none() {
+            // A reset of the function is complete with the answer.
+            if regions::write(state, access, data).map_err(|_| EINVAL)? {
                 state.until_returned(|| !state.loans.are_out()).await;
             }
             Reply::RegionWrite(access)

@@ -159,6 +159,8 @@ enum Over {
     Unmapped,
     Reset,
     FunctionReset,
+    /// A reset of the function whose controller the guest has disabled before.
+    DisabledFunctionReset,
 }
 
 impl Over {
@@ -171,7 +173,7 @@ impl Over {
                 size: 0,
             }),
             Self::Reset => Request::Reset,
-            Self::FunctionReset => {
+            Self::FunctionReset | Self::DisabledFunctionReset => {
                 let access = RegionAccess {
                     offset: 0x68,
                     region: CONFIG,
@@ -188,7 +190,12 @@ impl Over {
 fn memory_that_is_lent_is_given_back_when_the_device_is_done() {
     run(|site| async move {
         let (door, function, path) = attach(&site, memory(16 << 20));
-        for over in [Over::Unmapped, Over::Reset, Over::FunctionReset] {
+        for over in [
+            Over::Unmapped,
+            Over::Reset,
+            Over::FunctionReset,
+            Over::DisabledFunctionReset,
+        ] {
             let mut guest = site.guest(&path, GuestOptions::default()).await;
             let data = pattern(7, 8 * BLOCK as usize);
             door.open();
@@ -197,6 +204,10 @@ fn memory_that_is_lent_is_given_back_when_the_device_is_done() {
                 .await
                 .expect("written");
             let cid = begin(&mut guest, &door).await;
+            if over == Over::DisabledFunctionReset {
+                let disabled = guest.client.write(BAR0, 0x14, &[0; 4]).await;
+                disabled.expect("written");
+            }
             let message = over.request().encode(77);
             guest.client.send(&message, &[]).await.expect("sent");
             // The function has done what it was asked: it shows that the controller has gone.
