@@ -64,36 +64,46 @@ fn what_waits_for_a_write_ends_when_the_device_takes_no_write_any_more() {
 }
 
 #[test]
-fn a_check_ends_when_the_device_takes_no_write_any_more() {
+fn a_check_and_a_scrub_end_when_the_device_takes_no_write_any_more() {
     let options = Options {
         leaves: 1,
         ..Options::default()
     };
-    let mut world = World::new(3, small(), options);
-    world.create(40_000);
-    let load = Load {
-        steps: 100,
-        trims: 0,
-        most: 2,
-        ..Load::MIXED
-    };
-    assert!(load.run(&mut world));
-    assert!(world.checkpoint());
-    assert!(world.cut(Cut::Everything));
-    let request = world.begin_check();
-    world.model.may_be_read_only = true;
-    world.model.may_lose = true;
-    world.write_errors = 1000;
-    for chunk in 0..8 {
-        write(&mut world, chunk, 1);
+    for scrubs in [false, true] {
+        let mut world = World::new(3, small(), options);
+        world.create(40_000);
+        let load = Load {
+            steps: 100,
+            trims: 0,
+            most: 2,
+            ..Load::MIXED
+        };
+        assert!(load.run(&mut world));
+        assert!(world.checkpoint());
+        assert!(world.cut(Cut::Everything));
+        let request = match scrubs {
+            true => {
+                let request = world.request();
+                world.store.scrub(request).expect("it is ready");
+                request
+            }
+            false => world.begin_check(),
+        };
+        world.model.may_be_read_only = true;
+        world.model.may_lose = true;
+        world.write_errors = 1000;
+        for chunk in 0..8 {
+            write(&mut world, chunk, 1);
+        }
+        assert!(world.settle());
+        assert_eq!(world.store.state(), State::ReadOnly);
+        assert!(!world.store.is_scrubbing());
+        let ended = world.done.remove(&request);
+        assert!(
+            matches!(ended, Some(Outcome::Success | Outcome::ReadOnly)),
+            "{ended:?}"
+        );
     }
-    assert!(world.settle());
-    assert_eq!(world.store.state(), State::ReadOnly);
-    let ended = world.done.remove(&request);
-    assert!(
-        matches!(ended, Some(Outcome::Success | Outcome::ReadOnly)),
-        "{ended:?}"
-    );
 }
 
 #[test]

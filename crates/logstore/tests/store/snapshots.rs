@@ -2,7 +2,7 @@
 //! cuts.
 
 use flashyard_logstore::format::superblock::Features;
-use flashyard_logstore::{Lineage, Options, Refused, Stored};
+use flashyard_logstore::{Lineage, MOST_VOLUMES, Options, Refused, Stored};
 use flashyard_time::Rng;
 
 use crate::device::{CUTS, Cut};
@@ -122,6 +122,32 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
 }
 
 /// The snapshot of a clone is being deleted, and what it inherits is not the clone's yet.
+#[test]
+fn a_volume_goes_back_only_where_the_catalogue_has_room_for_what_is_given_up() {
+    let mut world = World::new(4, small(), Options::default());
+    let volume = world.create(100);
+    write(&mut world, volume, 0, 10);
+    let snapshot = world.snapshot(volume).expect("power");
+    write(&mut world, volume, 5, 10);
+    let mut last = volume;
+    while world.store.volumes().count() < MOST_VOLUMES {
+        let request = world.request();
+        let made = world.store.create_volume(request, 1, [0; 176]);
+        last = made.expect("there is a place");
+    }
+    assert!(world.settle());
+    let refused = world.store.restore(1 << 40, volume, snapshot);
+    assert_eq!(refused, Err(Refused::TooManyVolumes));
+    assert_eq!(
+        world.store.snapshot(1 << 40, 0, &[(volume, [0; 176])]),
+        Err(Refused::TooManyVolumes)
+    );
+    assert!(world.delete(last));
+    assert!(world.restore(volume, snapshot));
+    assert!(world.cut(Cut::Nothing));
+    assert!(world.read_all());
+}
+
 #[test]
 fn a_snapshot_stays_while_a_clone_stands_on_it_over_one_that_goes() {
     let mut world = World::new(3, small(), Options::default());
