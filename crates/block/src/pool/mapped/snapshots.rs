@@ -7,6 +7,7 @@ use flashyard_logstore::format::rows::LABEL;
 use flashyard_logstore::format::{BLOCK, SECTOR};
 use flashyard_logstore::{Difference, Form, Lineage, MOST_SNAPSHOTS, MOST_VOLUMES, Store};
 
+use super::engine::Asked;
 use super::label::Label;
 use super::{Entry, Inner, MappedPool, failed};
 use crate::pool::error::PoolError;
@@ -274,12 +275,21 @@ impl Inner {
                 newer: newer.map_or_else(String::new, |it| it.label.name.clone()),
             });
         }
+        let device = self
+            .volumes
+            .borrow()
+            .get(volume)
+            .map(|it| it.device.clone());
+        let device = device.ok_or_else(|| PoolError::NotFound(volume.to_owned()))?;
+        let restoring = |why| failed("restoring a volume", why);
+        // What has read and not written yet, such as a write of a part of a chunk, would bring back
+        // what it has read.
+        let all = device.exclude_all().await;
+        let _all = all.map_err(|error| restoring(Asked::Ended(error)))?;
         let restored = self
             .engine
             .ask(|store, request| store.restore(request, data, layer));
-        restored
-            .await
-            .map_err(|why| failed("restoring a volume", why))
+        restored.await.map_err(restoring)
     }
 
     async fn clone_snapshot(

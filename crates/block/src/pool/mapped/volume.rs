@@ -13,7 +13,7 @@ use flashyard_sched::Class;
 use super::chunks::Chunks;
 use super::coder::Coder;
 use super::engine::Engine;
-use crate::gate::{Gate, Span};
+use crate::gate::{Gate, Hold, Span};
 use crate::{Device, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag};
 
 /// Log2 of the bytes of a block.
@@ -87,6 +87,15 @@ impl Volume {
     /// Applies its new size.
     pub fn grown(&self, blocks: u64) {
         self.inner.blocks.set(blocks);
+    }
+
+    /// Keeps all I/O but flushes away until what this gives is dropped; waits for what was let in.
+    pub async fn exclude_all(&self) -> Result<Hold, IoError> {
+        let all = Span {
+            start: 0,
+            end: u64::MAX,
+        };
+        self.inner.gate.exclude(all, false).await
     }
 
     /// Ends the volume: later I/O gets [`IoError::NotReady`]; finishes when all that was issued has
