@@ -3,6 +3,8 @@
 //! program, and that of memory until all of its pages are free. A core must not, so it leaves such
 //! things to a thread.
 
+use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -27,7 +29,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Heap {
-    things: Vec<Box<dyn Send>>,
+    things: VecDeque<Box<dyn Send>>,
     /// Those of them that have not ended yet, and the one that is ending.
     left: usize,
     /// There is a thread.
@@ -38,21 +40,29 @@ impl Remains {
     /// Has a thing dropped by the thread.
     pub(crate) fn leave(&self, thing: impl Send + 'static) {
         let mut heap = self.lock();
-        heap.things.push(Box::new(thing));
+        heap.things.push_back(Box::new(thing));
         heap.left += 1;
+        self.see_to(&mut heap);
+    }
+
+    /// Whether so much is left that nothing more should be taken. Who waits for that asks again: if
+    /// there was no thread to be had, one is tried to be had then.
+    pub(crate) fn are_too_many(&self) -> bool {
+        let mut heap = self.lock();
+        if heap.left > MOST && !heap.attended {
+            self.see_to(&mut heap);
+        }
+        heap.left > MOST
+    }
+
+    /// Has a thread see to what is left.
+    fn see_to(&self, heap: &mut Heap) {
         if heap.attended {
             self.0.more.notify_one();
             return;
         }
         let this = self.clone();
-        let thread = thread::Builder::new().name("remains".into());
-        // Without a thread they wait for the next one.
-        heap.attended = thread.spawn(move || this.attend()).is_ok();
-    }
-
-    /// Whether so much is left that nothing more should be taken.
-    pub(crate) fn are_too_many(&self) -> bool {
-        self.lock().left > MOST
+        heap.attended = spawn(move || this.attend()).is_ok();
     }
 
     fn attend(&self) {
@@ -63,7 +73,7 @@ impl Remains {
                 .more
                 .wait_timeout_while(heap, IDLE, |heap| heap.things.is_empty());
             let (mut heap, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            let Some(thing) = heap.things.pop() else {
+            let Some(thing) = heap.things.pop_front() else {
                 heap.attended = false;
                 return;
             };
@@ -77,6 +87,15 @@ impl Remains {
         let heap = self.0.heap.lock();
         heap.unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    #[cfg(test)]
+    if tests::NO_THREADS.get() {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let thread = thread::Builder::new().name("remains".into());
+    thread.spawn(run).map(drop)
 }
 
 /// A descriptor that is closed by the thread of a peer's remains, or at once if closing it takes no
@@ -151,5 +170,36 @@ impl Drop for Descriptors {
         for fd in self.take() {
             self.remains.leave(fd);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// The system has no threads left.
+        pub(super) static NO_THREADS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Who waits until less is left is not left waiting because there was no thread.
+    #[test]
+    fn what_was_left_without_a_thread_ends_when_there_is_one() {
+        let remains = Remains::default();
+        NO_THREADS.set(true);
+        for _ in 0..=MOST {
+            remains.leave(());
+        }
+        assert!(remains.are_too_many() && remains.are_too_many());
+        NO_THREADS.set(false);
+        for _ in 0..10_000 {
+            if !remains.are_too_many() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("nobody sees to it");
     }
 }

@@ -11,19 +11,66 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::remains::Remains;
 
-/// Mapped memory.
+/// Mapped memory. Its end is left to a thread: if it is the last one of its memory, the kernel
+/// frees all pages of that, however little of it is mapped.
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     writable: bool,
+    space: Space,
+}
+
+/// What mappings of one owner take of this process's addresses, from when they are made until they
+/// are unmapped, which is some time after their end.
+#[derive(Clone, Default)]
+pub struct Space(Arc<Taken>);
+
+#[derive(Default)]
+struct Taken {
+    mappings: AtomicUsize,
+    bytes: AtomicU64,
+}
+
+impl Space {
+    /// Mappings.
+    pub fn mappings(&self) -> usize {
+        self.0.mappings.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all of them.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Maps `len` bytes of a file from `offset` on.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn map(
+        &self,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        writable: bool,
+    ) -> Result<Mapping, Refused> {
+        let mapping = Mapping::made(file, offset, len, writable, self)?;
+        self.0.mappings.fetch_add(1, Ordering::Relaxed);
+        self.0.bytes.fetch_add(len, Ordering::Relaxed);
+        Ok(mapping)
+    }
+
+    fn give_back(&self, len: usize) {
+        self.0.mappings.fetch_sub(1, Ordering::Relaxed);
+        self.0.bytes.fetch_sub(len as u64, Ordering::Relaxed);
+    }
 }
 
 /// Why memory is not mapped.
@@ -50,7 +97,7 @@ const PAGE: u64 = 4096;
 const HUGETLBFS: i64 = 0x9584_58f6;
 
 impl Mapping {
-    /// Maps `len` bytes of a file from `offset` on.
+    /// Maps `len` bytes of a file from `offset` on, for an owner that has no other mapping.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -59,6 +106,16 @@ impl Mapping {
         offset: u64,
         len: u64,
         writable: bool,
+    ) -> Result<Self, Refused> {
+        Space::default().map(file, offset, len, writable)
+    }
+
+    fn made(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: u64,
+        writable: bool,
+        space: &Space,
     ) -> Result<Self, Refused> {
         let seals = fcntl_get_seals(file).unwrap_or(SealFlags::empty());
         if !seals.contains(SealFlags::SHRINK) {
@@ -87,6 +144,7 @@ impl Mapping {
             start,
             len,
             writable,
+            space: space.clone(),
         })
     }
 
@@ -175,30 +233,30 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let area = Area(self.start.expose_provenance().get(), self.len);
-        if self.len < LARGE {
-            return drop(area);
-        }
+        let start = self.start.expose_provenance().get();
+        let (len, space) = (self.len, self.space.clone());
         let remains = REMAINS.get_or_init(Remains::default);
-        remains.leave(area);
+        remains.leave(Area { start, len, space });
     }
 }
 
-/// A mapping that is not used any more, by address and length. If it is the last one of its memory,
-/// the kernel frees all pages of that before it is gone.
-struct Area(usize, usize);
+/// A mapping that is not used any more, by its address.
+struct Area {
+    start: usize,
+    len: usize,
+    space: Space,
+}
 
-/// What takes a core longer than a few milliseconds to free.
-const LARGE: usize = 64 << 20;
 /// Freeing memory takes its time and always ends, so one thread does it for all.
 static REMAINS: OnceLock<Remains> = OnceLock::new();
 
 impl Drop for Area {
     fn drop(&mut self) {
-        let start = std::ptr::with_exposed_provenance_mut(self.0);
+        let start = std::ptr::with_exposed_provenance_mut(self.start);
         // SAFETY: this is the whole mapping, nothing borrows it, and it is unmapped once.
-        let unmapped = unsafe { munmap(start, self.1) };
+        let unmapped = unsafe { munmap(start, self.len) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        self.space.give_back(self.len);
     }
 }
 
@@ -313,6 +371,30 @@ mod tests {
         assert!(!other.zero(0, 1) && !one.zero(8000, 193));
         assert!(one.store(8, 0x0102_0304));
         assert_eq!(other.load(8), Some(0x0102_0304));
+    }
+
+    /// Only the thread unmaps, whatever the length: the file may be large. Until then it counts.
+    #[test]
+    fn what_is_not_unmapped_yet_takes_addresses() {
+        let (file, space) = (memory_file(1 << 30).expect("a memfd"), Space::default());
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        struct Slow(std::sync::mpsc::Receiver<()>);
+        impl Drop for Slow {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+            }
+        }
+        REMAINS.get_or_init(Remains::default).leave(Slow(gone));
+        for len in [4096, 1 << 30] {
+            drop(space.map(file.as_fd(), 0, len, true).expect("mapped"));
+        }
+        assert_eq!(space.mappings(), 2);
+        assert_eq!(space.bytes(), 4096 + (1 << 30));
+        drop(go);
+        while space.mappings() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(space.bytes(), 0);
     }
 
     #[test]

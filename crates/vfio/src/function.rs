@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
@@ -15,6 +16,7 @@ use flashyard_controller::pcie::{
 };
 use flashyard_engine::Core;
 use flashyard_nvme::fabrics::Shutdown;
+use flashyard_nvme::vfio_user::DmaMap;
 use flashyard_nvme::{CompletionQueueEntry, Nqn};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Loans, Task, Watch};
@@ -24,7 +26,7 @@ use zerocopy::IntoBytes;
 use crate::controller::Controller;
 use crate::doorbells::MemoryDoorbells;
 use crate::interrupts::Interrupts;
-use crate::memory::{GuestMemory, Unmapped};
+use crate::memory::{GuestMemory, MapError, Unmapped};
 
 /// Interrupt vectors of a function.
 pub(crate) const VECTORS: u16 = 65;
@@ -55,6 +57,9 @@ pub enum Doorbells {
 
 /// How long an answer may wait for I/O that a device is busy with: QEMU waits 5 s for it.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// How often it is looked whether memory that was let go of is unmapped.
+const ROOM: Duration = Duration::from_ms(1);
 
 /// Vendor and device. This project has no numbers of its own; these are those of SPDK's vfio-user
 /// target, for which guests have no quirks. A monitor can show others (QEMU: `x-pci-vendor-id`).
@@ -200,6 +205,20 @@ impl State {
         });
         if !in_time.await {
             self.fail();
+        }
+    }
+
+    /// Takes a region of the guest's memory; waits for room if memory that was let go of takes it,
+    /// for no longer than a client waits for an answer.
+    pub(crate) async fn map(&self, map: &DmaMap, fd: Option<&OwnedFd>) -> Result<(), MapError> {
+        let deadline = self.core.rt().now() + PATIENCE;
+        loop {
+            let mapped = self.memory.borrow_mut().map(map, fd);
+            let comes = self.memory.borrow().is_leaving() && self.core.rt().now() < deadline;
+            if mapped != Err(MapError::TooMany) || !comes {
+                return mapped;
+            }
+            self.core.rt().sleep(ROOM).await;
         }
     }
 
@@ -423,66 +442,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use flashyard_controller::pcie::AdminQueues;
-    use std::net::{Ipv4Addr, SocketAddr};
-    use std::os::fd::AsFd;
-
-    use flashyard_engine::Limits;
-    use flashyard_runtime::shared_memory::{Mapping, memory_file};
-    use flashyard_runtime::uring;
-    use flashyard_testbed::{Bench, subnqn};
-
-    use super::*;
-
-    fn spec(tenant: &str) -> FunctionSpec {
-        FunctionSpec {
-            subnqn: Nqn::new(&subnqn(tenant)).expect("a good name"),
-            host: HostId {
-                nqn: Nqn::new("nqn.2026-11.test:function").expect("a good name"),
-                id: [1; 16],
-            },
-            doorbells: Doorbells::default(),
-        }
-    }
-
-    const QUEUES: AdminQueues = AdminQueues {
-        submission: 0,
-        submission_entries: 2,
-        completion: 0,
-        completion_entries: 2,
-        configuration: 0,
-    };
-
-    /// While a device moves data a guest may change CC.EN as often as it likes.
-    #[test]
-    fn changes_of_an_enabled_controller_do_not_add_up() {
-        let ran = uring::run(uring::Config::default(), |rt| async move {
-            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-            let bench = Bench::new(vec![rt.clone()], any, rt.clone(), Limits::default());
-            bench.attach_memory("a", 1);
-            let file = memory_file(4096).expect("a memfd");
-            let mapping = Mapping::new(file.as_fd(), 0, 4096, true).expect("mapped");
-            let mapping = Rc::new(mapping);
-            // One whose controllers are made at once, and one for which each would be tried again.
-            for tenant in ["a", "nobody"] {
-                let state = State::new(&bench.cores[0], spec(tenant));
-                let state = state.expect("no doorbells in memory");
-                let lent = state.loans.lend(&mapping, 0, 4096);
-                for _ in 0..100 {
-                    state.apply(Change::Enable(QUEUES));
-                    rt.turn_end().await;
-                    state.apply(Change::Disable);
-                    rt.turn_end().await;
-                    assert!(Rc::strong_count(&state) < 4, "something waits for each");
-                }
-                drop(lent);
-                state.reset();
-                rt.turn_end().await;
-                assert_eq!(Rc::strong_count(&state), 1);
-                assert_eq!(bench.target.snapshot().alive.connections, 0);
-            }
-        });
-        ran.expect("this machine has io_uring");
-    }
-}
+mod tests;

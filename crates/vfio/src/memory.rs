@@ -6,13 +6,13 @@ use std::rc::Rc;
 use flashyard_controller::pcie::Segment;
 use flashyard_engine::front::Way;
 use flashyard_nvme::vfio_user::{DMA_WRITE, DmaMap, DmaUnmap, UNMAP_ALL};
-use flashyard_runtime::shared_memory::{Mapping, Refused};
+use flashyard_runtime::shared_memory::{Mapping, Refused, Space};
 use flashyard_runtime::{Lent, Loans};
 
 /// Regions at a time.
 pub(crate) const MOST_REGIONS: usize = 1024;
-/// Bytes of all regions at a time: more than any machine has, and little of what this process has
-/// addresses for (128 TiB).
+/// Bytes of all regions at a time, and of those that are not unmapped yet: more than any machine
+/// has, and little of what this process has addresses for (128 TiB).
 const MOST_BYTES: u64 = 4 << 40;
 
 const PAGE: u64 = 4096;
@@ -26,6 +26,8 @@ pub(crate) struct Unmapped;
 pub(crate) struct GuestMemory {
     /// By address; they do not overlap.
     regions: Vec<Region>,
+    /// What mappings take: also those that devices still use, or that are on their way out.
+    space: Space,
 }
 
 struct Region {
@@ -88,13 +90,9 @@ impl GuestMemory {
         let end = map.address.checked_add(map.size);
         let end = end.filter(|_| aligned && map.size > 0);
         let end = end.ok_or(MapError::Invalid)?;
-        let mappings = self
-            .regions
-            .iter()
-            .filter_map(|region| region.mapping.as_ref());
-        let mapped: u64 = mappings.map(|mapping| mapping.len() as u64).sum();
-        let room = MOST_BYTES - mapped;
-        if self.regions.len() >= MOST_REGIONS || (fd.is_some() && map.size > room) {
+        let room = MOST_BYTES.saturating_sub(self.space.bytes());
+        let full = map.size > room || self.space.mappings() >= MOST_REGIONS;
+        if self.regions.len() >= MOST_REGIONS || (fd.is_some() && full) {
             return Err(MapError::TooMany);
         }
         let at = self.first_behind(map.address);
@@ -104,7 +102,10 @@ impl GuestMemory {
             return Err(MapError::Exists);
         }
         let writable = map.flags & DMA_WRITE != 0;
-        let mapping = fd.map(|fd| Mapping::new(fd.as_fd(), map.offset, map.size, writable));
+        let mapping = fd.map(|fd| {
+            let space = &self.space;
+            space.map(fd.as_fd(), map.offset, map.size, writable)
+        });
         let mapping = mapping.transpose().map_err(|refused| match refused {
             Refused::MayShrink | Refused::HugePages => MapError::Unsafe,
             Refused::Range => MapError::Invalid,
@@ -131,6 +132,12 @@ impl GuestMemory {
             vec![self.regions.remove(at)]
         };
         Some(gone.into_iter().filter_map(|it| it.mapping).collect())
+    }
+
+    /// Whether memory that was let go of is still mapped: there will be more room.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let mapped = self.regions.iter().filter(|it| it.mapping.is_some());
+        self.space.mappings() > mapped.count()
     }
 
     /// Lends all of `segments`, for data that go this way; `None` if one is not a multiple of
@@ -381,9 +388,31 @@ mod tests {
         let one_more = map(2 * half, PAGE, 0);
         assert_eq!(memory.map(&one_more, Some(&file)), Err(MapError::TooMany));
         memory.map(&one_more, None).expect("takes no addresses");
-        assert!(memory.unmap(&unmap(0, half, 0)).is_some());
+        let used = memory.unmap(&unmap(0, half, 0)).expect("it is mapped");
         let again = map(0, half, 0);
+        let refused = memory.map(&again, Some(&file));
+        assert_eq!(refused, Err(MapError::TooMany), "a device uses it");
+        assert!(memory.is_leaving());
+        drop(used);
+        while memory.is_leaving() {
+            std::thread::yield_now();
+        }
         memory.map(&again, Some(&file)).expect("room again");
+        assert!(!memory.is_leaving());
+    }
+
+    /// As many as there may be regions, of one page of which each is another mapping.
+    #[test]
+    fn mappings_of_this_process_are_bounded() {
+        let file = memory_file(0x1000).expect("a memfd");
+        let mut memory = GuestMemory::default();
+        let (region, gone) = (map(0, 0x1000, 0), unmap(0, 0x1000, 0));
+        let mut used = Vec::new();
+        for _ in 0..MOST_REGIONS {
+            memory.map(&region, Some(&file)).expect("room");
+            used.extend(memory.unmap(&gone).expect("it is mapped"));
+        }
+        assert_eq!(memory.map(&region, Some(&file)), Err(MapError::TooMany));
     }
 
     #[test]

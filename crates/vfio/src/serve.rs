@@ -213,7 +213,7 @@ async fn handle(
     let reply = match request {
         Request::Version(_) | Request::RegionInfo { .. } => return Err(EINVAL),
         Request::DmaMap(map) => {
-            let mapped = state.memory.borrow_mut().map(&map, fds.as_slice().first());
+            let mapped = state.map(&map, fds.as_slice().first()).await;
             mapped.map_err(MapError::errno)?;
             // The mapping holds the file, so this closes at once.
             drop(fds.take());

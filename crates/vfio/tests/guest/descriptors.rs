@@ -8,7 +8,7 @@ use std::path::Path;
 
 use flashyard_host::vfio::{GuestOptions, VfioClient};
 use flashyard_nvme::vfio_user::{
-    DMA_READ, DmaMap, IrqAction, IrqData, Request, SetIrqs, pci::MSIX,
+    DMA_READ, DmaMap, DmaUnmap, IrqAction, IrqData, Request, SetIrqs, pci::MSIX,
 };
 use flashyard_runtime::unix::UnixStream;
 use flashyard_time::Duration;
@@ -110,6 +110,39 @@ fn what_takes_long_to_close_holds_up_nobody_else() {
         // What was left has ended with its peers, so the function takes a client again.
         let mut next = connected(&site, &path).await;
         next.region(0).await.expect("it answers");
+    });
+}
+
+/// What is unmapped takes addresses until it is: a client that maps faster waits, and is served.
+#[test]
+fn memory_that_comes_and_goes_is_mapped_when_there_are_addresses() {
+    run(|site| async move {
+        let (_function, path) = site.offer("a");
+        let mut client = connected(&site, &path).await;
+        let (all, file) = (
+            4 << 40,
+            flashyard_runtime::shared_memory::memory_file(4 << 40),
+        );
+        let file = file.expect("a memfd without pages");
+        let (map, unmap) = (
+            Request::DmaMap(DmaMap {
+                flags: DMA_READ,
+                offset: 0,
+                address: 0,
+                size: all,
+            }),
+            Request::DmaUnmap(DmaUnmap {
+                argsz: 24,
+                flags: 0,
+                address: 0,
+                size: all,
+            }),
+        );
+        for round in 0..200 {
+            let mapped = client.ask(&map, &[file.as_fd()]).await;
+            assert!(mapped.is_ok(), "{round}: {mapped:?}");
+            client.ask(&unmap, &[]).await.expect("it is mapped");
+        }
     });
 }
 
