@@ -15,7 +15,7 @@ use crate::control::{
     SnapshotView, StoredView, View,
 };
 use crate::graph::{Identity, NodeId};
-use crate::spec::{ContentName, NamespaceUuid, Size, VolumeSpec};
+use crate::spec::{ContentName, NamespaceUuid, Size, VolumeKind, VolumeSpec};
 use crate::state::{Kind, Phase, VolumeRecord};
 use crate::units;
 
@@ -405,21 +405,33 @@ impl Work<'_> {
         }
     }
 
-    /// Refuses to give a clone, which has data of its snapshot's volume, to another tenant.
+    /// Refuses to give a clone, which has data of its snapshot's volume, to another tenant. The
+    /// pool knows what it is a clone of, also where the target does not know that volume.
     pub(super) fn check_no_clone(&self, id: NodeId) -> Result<(), Fault> {
-        let record = self.record(id)?;
-        let name = record.spec.name;
-        let Some(pool) = record.spec.pool else {
+        let spec = self.record(id)?.spec;
+        let Some(pool) = spec.pool else {
             return Ok(());
         };
-        if self.pool_home(&pool).is_err() {
+        let (_, place) = self.pool(&pool)?;
+        if VolumeKind::of_pool(place.spec.kind) == pool::Kind::Raw {
             return Ok(());
         }
-        let snapshots = self.snapshots_in(&pool)?;
-        let of = snapshots.into_iter().find(|one| one.clones.contains(&name));
-        match of {
-            Some(of) => Err(SnapshotFault::IsClone(name, of.name).into()),
-            None => Ok(()),
-        }
+        let origin = self.ask_pool(id, |pool, name| async move {
+            let mut snapshots = pool.snapshots().into_iter();
+            let origin = snapshots.find(|one| one.clones.contains(&name));
+            let volumes = pool.list();
+            Ok(origin.map(|one| {
+                let volume = volumes.into_iter().find(|it| it.name == one.volume);
+                (one, volume.map(|it| it.uuid))
+            }))
+        })?;
+        let Some((snapshot, volume)) = origin else {
+            return Ok(());
+        };
+        let known = volume.map(|uuid| Identity::Uuid(Uuid::from_bytes(uuid)));
+        let known = known.and_then(|uuid| self.graph.known_by(&uuid));
+        let volume = known.map_or(&*snapshot.volume, |id| self.graph.name(id));
+        let of = format!("{volume}@{}", snapshot.name);
+        Err(SnapshotFault::IsClone(spec.name, of).into())
     }
 }

@@ -231,6 +231,91 @@ fn what_cannot_be_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_clone_stays_with_its_tenant_also_when_its_origin_or_its_pool_is_not_there() {
+    let scratch = Scratch::new("snapshots-origin");
+    let target = with_pool(&scratch);
+    let volume = create(&target, "v");
+    fill(&target, &volume, 1);
+    target.json(&words("snapshot create v@one"));
+    let clone = target.json(&words("volume clone v@one c"));
+    fill(&target, &clone, 2);
+    assert_eq!(target.terminate(), 0);
+    let image = scratch.join("d.img");
+    let away = scratch.join("away.img");
+    std::fs::rename(&image, &away).expect("it is there");
+    let target = Target::start(&scratch, &[]);
+    let moves = words("volume move c --tenant audit --yes");
+    target.refused(&moves, "pool `p` is not available");
+    assert_eq!(target.terminate(), 0);
+    std::fs::rename(&away, &image).expect("it is there");
+    std::fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+
+    // The state is lost, and tenants come back after the pool.
+    let target = Target::start(&scratch, &[]);
+    target.json(&[
+        "device",
+        "create",
+        "d",
+        "--kind",
+        "file",
+        "--path",
+        path(&image),
+    ]);
+    target.json(&words("pool import p --device d"));
+    target.json(&words("tenant create db --host *"));
+    target.json(&words("tenant create audit --host *"));
+    target.json(&words("volume import c --pool p --tenant db"));
+    target.refused(&moves, "is a clone of v@one");
+    target.json(&words("volume import v --pool p --tenant db"));
+    assert_eq!(
+        bytes(&target, &target.json(&words("volume show v"))),
+        [1].into()
+    );
+}
+
+#[test]
+fn a_clone_that_a_tenant_has_had_is_neither_taken_nor_deleted() {
+    let scratch = Scratch::new("snapshots-owned");
+    let target = with_pool(&scratch);
+    let volume = create(&target, "v");
+    fill(&target, &volume, 1);
+    target.json(&words("snapshot create v@one"));
+    let clone = target.json(&words("volume clone v@one c"));
+    fill(&target, &clone, 2);
+    // The target calls it by another name than the pool does.
+    target.json(&words("volume rename c d"));
+    let again = words("volume clone v@one c");
+    let made = target.json(&again);
+    assert_ne!(made["uuid"], clone["uuid"]);
+    target.json(&words("volume delete c --yes"));
+    target.json(&words("volume rename d c"));
+    target.kill();
+    std::fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+
+    let target = Target::start(&scratch, &[]);
+    let image = scratch.join("d.img");
+    target.json(&[
+        "device",
+        "create",
+        "d",
+        "--kind",
+        "file",
+        "--path",
+        path(&image),
+    ]);
+    target.json(&words("pool import p --device d"));
+    target.json(&words("tenant create db --host *"));
+    target.json(&words("volume import v --pool p --tenant db"));
+    target.refused(&again, "there is a volume c already");
+    target.json(&words("volume import c --pool p --tenant db"));
+    let found = target.json(&words("volume show c"));
+    assert_eq!(found["uuid"], clone["uuid"]);
+    assert_eq!(bytes(&target, &found), [2].into());
+    target.refused(&again, "there is a volume `c`");
+    assert_eq!(bytes(&target, &found), [2].into());
+}
+
+#[test]
 fn killed_at_any_moment_a_snapshot_is_there_or_not_and_nothing_else_changes() {
     let scratch = Scratch::new("snapshots-killed");
     let mut target = with_pool(&scratch);
