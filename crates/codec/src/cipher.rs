@@ -1,6 +1,6 @@
 //! AES-256-XTS (IEEE 1619-2018): data units of 512 or 4,096 bytes, each with a number that is its
-//! tweak. The length of data does not change, and nothing shows that they were changed: whoever
-//! needs that has checksums beside them.
+//! tweak. The last unit may be shorter, by whole sectors of 512 bytes. The length of data does not
+//! change, and nothing shows that they were changed: whoever needs that has checksums beside them.
 //!
 //! The cipher is OpenSSL's, behind this face only, so that another library can replace it.
 
@@ -61,6 +61,9 @@ impl fmt::Debug for Key {
     }
 }
 
+/// Data are whole sectors of this many bytes.
+const SECTOR: usize = 512;
+
 /// Bytes of a data unit: what is encrypted by itself, and has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -74,7 +77,7 @@ impl Unit {
     /// How long it is.
     pub fn bytes(self) -> usize {
         match self {
-            Self::Sector => 512,
+            Self::Sector => SECTOR,
             Self::Page => 4096,
         }
     }
@@ -94,7 +97,7 @@ impl Unit {
 pub enum CipherError {
     /// Both halves of a key are the same.
     EqualHalves,
-    /// The data are no whole data units, or what they are written to is not as long.
+    /// The data are no whole sectors, or what they are written to is not as long.
     Length,
     /// The library has failed: it has no memory, or no such cipher.
     Library,
@@ -104,7 +107,7 @@ impl fmt::Display for CipherError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::EqualHalves => "both halves of the key are equal",
-            Self::Length => "the data are no whole number of data units",
+            Self::Length => "the data are no whole number of sectors of 512 bytes",
             Self::Library => "OpenSSL cannot encrypt with AES-256-XTS",
         })
     }
@@ -168,27 +171,26 @@ impl Cipher {
         stored: &mut [u8],
     ) -> Result<(), CipherError> {
         let bytes = self.unit.bytes();
-        if plain.len() != stored.len() || !plain.len().is_multiple_of(bytes) {
+        if plain.len() != stored.len() || !plain.len().is_multiple_of(SECTOR) {
             return Err(CipherError::Length);
         }
-        let units = plain
-            .chunks_exact(bytes)
-            .zip(stored.chunks_exact_mut(bytes));
+        let units = plain.chunks(bytes).zip(stored.chunks_mut(bytes));
         for (number, (plain, stored)) in (0..).zip(units) {
             let tweak = first.wrapping_add(number).to_le_bytes();
             let begun = self.encrypt.encrypt_init(None, None, Some(&tweak));
             let done = begun.and_then(|()| self.encrypt.cipher_update(plain, Some(stored)));
-            judge(done, bytes)?;
+            judge(done, plain.len())?;
         }
         Ok(())
     }
 
     fn in_place(&mut self, way: Way, first: u128, data: &mut [u8]) -> Result<(), CipherError> {
         let bytes = self.unit.bytes();
-        if !data.len().is_multiple_of(bytes) {
+        if !data.len().is_multiple_of(SECTOR) {
             return Err(CipherError::Length);
         }
-        for (number, unit) in (0..).zip(data.chunks_exact_mut(bytes)) {
+        for (number, unit) in (0..).zip(data.chunks_mut(bytes)) {
+            let bytes = unit.len();
             let tweak = first.wrapping_add(number).to_le_bytes();
             let done = match way {
                 Way::Encrypt => {

@@ -49,7 +49,7 @@ fn a_sector_is_encrypted_as_ieee_1619_says() {
 fn oracle(key: &[u8], unit: Unit, first: u128, data: &mut [u8]) {
     let half = |at: usize| Aes256::new_from_slice(&key[at..at + 32]).expect("32 bytes");
     let xts = Xts128::new(half(0), half(32));
-    for (number, unit) in (0..).zip(data.chunks_exact_mut(unit.bytes())) {
+    for (number, unit) in (0..).zip(data.chunks_mut(unit.bytes())) {
         xts.encrypt_sector(unit, first.wrapping_add(number).to_le_bytes().into());
     }
 }
@@ -63,7 +63,9 @@ fn another_implementation_gives_the_same() {
         let first = u128::from_le_bytes(number.try_into().expect("16 bytes"));
         let first = [first, 0, u128::MAX, 1 << 64][round % 4];
         let unit = [Unit::Sector, Unit::Page][round / 4 % 2];
-        let plain = random(unit.bytes() * (1 + round % 5));
+        // The last unit may be shorter.
+        let short = round / 8 % 3 * 1024 % unit.bytes();
+        let plain = random(unit.bytes() * (1 + round % 5) + short);
         let mut cipher = Cipher::new(&key(&secret), unit).expect("the library has XTS");
         let mut expected = plain.clone();
         oracle(&secret, unit, first, &mut expected);
@@ -86,13 +88,13 @@ fn what_cannot_be_encrypted_is_refused() {
     assert_eq!(Key::take(&mut equal).err(), Some(CipherError::EqualHalves));
     assert_eq!(equal, [0; KEY_BYTES]);
     let mut cipher = Cipher::new(&key(&bytes(KEY)), Unit::Page).expect("the library has XTS");
-    let mut data = [0; 4096 + 512];
+    let mut data = [0; 4096 + 500];
     assert_eq!(cipher.encrypt(0, &mut data), Err(CipherError::Length));
     assert_eq!(cipher.decrypt(0, &mut data), Err(CipherError::Length));
     let plain = [0; 4096];
     let into = cipher.encrypt_into(0, &plain, &mut data);
     assert_eq!(into, Err(CipherError::Length));
-    assert_eq!(data, [0; 4096 + 512], "nothing was touched");
+    assert_eq!(data, [0; 4096 + 500], "nothing was touched");
     assert_eq!(cipher.encrypt(0, &mut []), Ok(()));
 }
 
