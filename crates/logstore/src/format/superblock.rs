@@ -79,8 +79,16 @@ impl Features {
     pub const SNAPSHOTS: Self = Self(1);
     /// Volumes with chunks that are longer than a block or compressed.
     pub const CODECS: Self = Self(2);
+    /// What is stored of chunks is encrypted, whatever the form of a volume. The store never sees a
+    /// key: this is for programs that would take what they read for data.
+    pub const ENCRYPTION: Self = Self(4);
     /// What this program knows.
-    const KNOWN: Self = Self(Self::SNAPSHOTS.0 | Self::CODECS.0);
+    const KNOWN: Self = Self(Self::SNAPSHOTS.0 | Self::CODECS.0 | Self::ENCRYPTION.0);
+
+    /// Whether all of `other` are among these.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 
     /// These, and those of `other`.
     #[must_use]

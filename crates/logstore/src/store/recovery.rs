@@ -129,6 +129,14 @@ impl Store {
         Ok(store)
     }
 
+    /// The same, for a pool that has `features` from its first superblock on. Before the first
+    /// [`poll`](Self::poll).
+    #[must_use]
+    pub fn with(mut self, features: Features) -> Self {
+        self.superblock.features = self.superblock.features.with(features);
+        self
+    }
+
     /// Opens a pool of which these are the copies of the superblock, as far as they can be read, on
     /// a device of so many blocks.
     pub fn open(
