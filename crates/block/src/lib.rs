@@ -22,6 +22,7 @@ mod copies;
 pub mod crypt;
 mod device;
 mod durability;
+mod envelopes;
 mod error;
 pub mod fault;
 mod file;

@@ -8,24 +8,20 @@
 //! | 32 | 16 | UUID of the encrypted device |
 //! | 48 | 8 | number of blocks of data when it was made |
 //! | 56 | 4 | number of envelopes, 1 or 2 |
-//! | 60 | 152 each | the key, in an [`Envelope`] for each secret that opens it |
-//!
-//! There are two envelopes only while the secret is changed: the target notes which secret it is
-//! between the change of the header that adds the new one and that which takes the old one away.
+//! | 60 | 152 each | the key, in an envelope for each secret that opens it |
 //!
 //! What is done with secrets here takes a second where it is a passphrase: not on a core.
 
 use std::fmt;
 
 use flashyard_codec::cipher::Key;
-use flashyard_keys::{ENVELOPE_BYTES, Envelope, KeyError, Secret, draw};
+use flashyard_keys::{KeyError, Secret, draw};
 
 use super::{CryptError, DATA_START};
 use crate::Info;
+use crate::envelopes::Envelopes;
 use crate::superblock::{Content, Reader, Writer};
 
-/// Envelopes at most.
-const MOST: usize = 2;
 /// What the key of an envelope belongs to, with the UUID.
 const BELONGS_TO: &[u8] = b"flashyard crypt device ";
 
@@ -36,7 +32,7 @@ pub struct Header {
     generation: u64,
     uuid: [u8; 16],
     blocks: u64,
-    envelopes: Vec<Envelope>,
+    envelopes: Envelopes,
 }
 
 /// What cannot be of one header.
@@ -72,10 +68,7 @@ impl Content for Header {
         fields.u64(self.generation);
         fields.bytes(&self.uuid);
         fields.u64(self.blocks);
-        fields.count(self.envelopes.len());
-        for envelope in &self.envelopes {
-            fields.bytes(&envelope.encode());
-        }
+        self.envelopes.write(fields);
     }
 
     fn read(fields: &mut Reader<'_>) -> Option<Self> {
@@ -83,15 +76,13 @@ impl Content for Header {
         let generation = fields.u64()?;
         let uuid = fields.array()?;
         let blocks = fields.u64()?;
-        let count = fields.count(MOST)?;
-        let envelope = |_| Envelope::decode(&fields.array::<ENVELOPE_BYTES>()?).ok();
-        let envelopes: Option<Vec<_>> = (0..count).map(envelope).collect();
+        let envelopes = Envelopes::read(fields)?;
         Some(Self {
             block_size,
             generation,
             uuid,
             blocks,
-            envelopes: envelopes?,
+            envelopes,
         })
     }
 
@@ -99,9 +90,9 @@ impl Content for Header {
         if ![512, 4096].contains(&self.block_size) {
             return Err(Contradiction::BlockSize(self.block_size));
         }
-        match self.envelopes.is_empty() {
-            true => Err(Contradiction::NoKey),
-            false => Ok(()),
+        match self.envelopes.count() {
+            0 => Err(Contradiction::NoKey),
+            _ => Ok(()),
         }
     }
 }
@@ -115,14 +106,13 @@ impl Header {
             return Err(CryptError::TooSmall(bytes));
         }
         let key = draw()?;
-        let mut header = Self {
+        let header = Self {
             block_size: info.block_size,
             generation: 1,
             uuid,
             blocks: info.blocks - DATA_START / u64::from(info.block_size),
-            envelopes: Vec::new(),
+            envelopes: Envelopes::seal(&key, secret, &belongs_to(uuid))?,
         };
-        header.envelopes.push(header.seal(&key, secret)?);
         Ok((header, key))
     }
 
@@ -138,7 +128,7 @@ impl Header {
 
     /// How many secrets open it: two while the secret is changed.
     pub fn secrets(&self) -> usize {
-        self.envelopes.len()
+        self.envelopes.count()
     }
 
     /// Bytes of data that it had when it was made.
@@ -167,15 +157,7 @@ impl Header {
 
     /// The key, and which of the envelopes the secret has opened.
     pub fn open(&self, secret: &Secret) -> Result<(Key, usize), KeyError> {
-        let mut error = KeyError::WrongSecret;
-        for (place, envelope) in self.envelopes.iter().enumerate() {
-            match envelope.open(secret, &self.belongs_to()) {
-                Ok(key) => return Ok((key, place)),
-                Err(KeyError::WrongSecret) => {}
-                Err(other) => error = other,
-            }
-        }
-        Err(error)
+        self.envelopes.open(secret, &belongs_to(self.uuid))
     }
 
     /// The next header: `secret` opens it beside what opened this one at `place`.
@@ -185,18 +167,21 @@ impl Header {
         place: usize,
         secret: &Secret,
     ) -> Result<Self, CryptError> {
-        let mut next = self.only(place);
-        next.envelopes.push(self.seal(key, secret)?);
-        Ok(next)
+        let with = (secret, &belongs_to(self.uuid)[..]);
+        let envelopes = self.envelopes.with_secret(key, place, with)?;
+        Ok(self.next(envelopes))
     }
 
     /// The next header: only the secret of the envelope at `place` opens it.
     #[must_use]
     pub fn only(&self, place: usize) -> Self {
-        let envelopes = self.envelopes.get(place).cloned();
+        self.next(self.envelopes.only(place))
+    }
+
+    fn next(&self, envelopes: Envelopes) -> Self {
         Self {
             generation: self.generation.saturating_add(1),
-            envelopes: envelopes.into_iter().collect(),
+            envelopes,
             ..self.clone()
         }
     }
@@ -207,12 +192,8 @@ impl Header {
         self.generation = generation.saturating_add(1);
         self
     }
+}
 
-    fn seal(&self, key: &Key, secret: &Secret) -> Result<Envelope, KeyError> {
-        Envelope::seal(key, secret, &self.belongs_to())
-    }
-
-    fn belongs_to(&self) -> Vec<u8> {
-        [BELONGS_TO, &self.uuid].concat()
-    }
+fn belongs_to(uuid: [u8; 16]) -> Vec<u8> {
+    [BELONGS_TO, &uuid].concat()
 }
