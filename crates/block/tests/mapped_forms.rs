@@ -1,9 +1,12 @@
-//! Volumes of mapped pools with long chunks and compression, over data that can be compressed,
-//! that cannot, zeroes, and all of them mixed.
+//! Volumes of mapped pools with long chunks, compression and encryption, over data that can be
+//! compressed, that cannot, zeroes, and all of them mixed.
+
+mod encrypted;
 
 use std::rc::Rc;
 
-use flashyard_block::pool::{Kind, NewVolume, Pool, PoolError, VolumeForm, check};
+use encrypted::{create, open};
+use flashyard_block::pool::{NewVolume, Pool, PoolError, VolumeForm, check};
 use flashyard_block::{DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_codec::compress::Codec;
 use flashyard_runtime::sim::{Config, World};
@@ -27,9 +30,10 @@ fn memory(block_size: u32, bytes: u64) -> SharedDevice {
     Rc::new(MemoryDevice::new(block_size, bytes).expect("a good size"))
 }
 
-async fn new_pool(rt: &Rt, device: &SharedDevice) -> Pool {
-    let made = Pool::create_kind(rt, device.clone(), UUID, Kind::Mapped, false).await;
-    made.expect("the device holds nothing known")
+/// All forms, plain and encrypted.
+fn kinds() -> impl Iterator<Item = (VolumeForm, bool)> {
+    let both = |form| [false, true].map(|encrypted| (form, encrypted));
+    forms().into_iter().flat_map(both)
 }
 
 async fn new_volume(pool: &Pool, form: VolumeForm, bytes: u64) -> SharedDevice {
@@ -74,11 +78,12 @@ fn buf(bytes: &[u8]) -> Buf {
 
 #[test]
 fn a_volume_of_any_form_is_an_array_and_is_found_again() {
-    for (form, block_size) in forms().into_iter().zip([512, 4096].into_iter().cycle()) {
+    let block_sizes = [512, 4096, 4096, 512].into_iter().cycle();
+    for ((form, encrypted), block_size) in kinds().zip(block_sizes) {
         let world = World::new(Config::calm(1));
         world.run(&world.machine(1), move |rt: Rt| async move {
             let device = memory(block_size, 64 * MIB);
-            let pool = new_pool(&rt, &device).await;
+            let pool = create(&rt, &device, UUID, encrypted).await;
             let volume = new_volume(&pool, form, 1 << 40).await;
             assert_eq!(volume.info().block_size, 4096);
             for seed in 0..4 {
@@ -88,8 +93,9 @@ fn a_volume_of_any_form_is_an_array_and_is_found_again() {
             write(&*volume, 7, 5 * BLOCK, 9).await.unwrap();
             pool.close().await;
             drop((pool, volume));
-            let pool = Pool::open(&rt, device.clone()).await.expect("it is whole");
+            let pool = open(&rt, &device).await;
             assert_eq!(pool.list()[0].form, form);
+            assert_eq!(pool.info().encrypted, encrypted);
             let volume = pool.volume("v").expect("it is there");
             assert_eq!(read(&*volume, 7, 5 * BLOCK).await, Ok(vec![9; 5 * BLOCK]));
             assert_eq!(read(&*volume, 12, BLOCK).await, Ok(vec![0; BLOCK]));
@@ -102,10 +108,10 @@ fn a_volume_of_any_form_is_an_array_and_is_found_again() {
 #[test]
 fn data_of_every_kind_come_back_through_garbage_collection_and_openings() {
     run(async |rt: Rt| {
-        for (seed, form) in (0..).zip(forms()) {
+        for (seed, (form, encrypted)) in (0..).zip(kinds()) {
             let disk = Disk::new(512, vec![0; 40 << 20], seed);
             let device = disk.shared();
-            let mut pool = new_pool(&rt, &device).await;
+            let mut pool = create(&rt, &device, UUID, encrypted).await;
             let mut volume = new_volume(&pool, form, 16 * MIB).await;
             let mut chance = Rng::new(seed);
             let mut model = vec![0; 6 << 20];
@@ -135,13 +141,13 @@ fn data_of_every_kind_come_back_through_garbage_collection_and_openings() {
                     flush(&*volume).await.unwrap();
                     pool.close().await;
                     drop((pool, volume));
-                    pool = Pool::open(&rt, device.clone()).await.expect("it is whole");
+                    pool = open(&rt, &device).await;
                     volume = pool.volume("v").expect("it is there");
                 }
             }
             for (at, part) in (0..).step_by(256).zip(model.chunks(1 << 20)) {
                 let found = read(&*volume, at, part.len()).await.unwrap();
-                assert!(found == part, "{form:?}");
+                assert!(found == part, "{form:?}, encrypted: {encrypted}");
             }
             pool.close().await;
             assert_sound(&rt, &device).await;
@@ -153,9 +159,9 @@ fn data_of_every_kind_come_back_through_garbage_collection_and_openings() {
 fn what_is_compressed_takes_less_zeroes_nothing_and_what_cannot_be_no_more() {
     let world = World::new(Config::calm(1));
     world.run(&world.machine(1), move |rt: Rt| async move {
-        for form in forms() {
+        for (form, encrypted) in kinds() {
             let device = memory(4096, 64 * MIB);
-            let pool = new_pool(&rt, &device).await;
+            let pool = create(&rt, &device, UUID, encrypted).await;
             let volume = new_volume(&pool, form, 16 * MIB).await;
             let mut chance = Rng::new(1);
             let mut taken = Vec::new();
@@ -198,7 +204,7 @@ fn parts_of_a_chunk_that_are_written_at_once_do_not_undo_each_other() {
         let world = World::new(Config::calm(seed));
         world.run(&world.machine(1), move |rt: Rt| async move {
             let disk = Disk::new(4096, vec![0; 40 << 20], seed);
-            let pool = new_pool(&rt, &disk.shared()).await;
+            let pool = create(&rt, &disk.shared(), UUID, seed % 2 == 1).await;
             let form = forms()[3 + seed as usize % 3];
             let volume = new_volume(&pool, form, MIB).await;
             let mut chance = Rng::new(seed);
@@ -235,11 +241,11 @@ fn parts_of_a_chunk_that_are_written_at_once_do_not_undo_each_other() {
 fn stored_bytes_that_were_changed_are_an_error_and_never_data() {
     let (mut errors, mut flips) = (0, 0);
     let world = World::new(Config::calm(1));
-    for form in forms() {
+    for (form, encrypted) in kinds() {
         let world = &world;
         let (bad, all) = world.run(&world.machine(1), move |rt: Rt| async move {
             let device = memory(4096, 40 * MIB);
-            let pool = new_pool(&rt, &device).await;
+            let pool = create(&rt, &device, UUID, encrypted).await;
             let volume = new_volume(&pool, form, 2 * MIB).await;
             let mut chance = Rng::new(5);
             let bytes = data(3, 1 << 20, &mut chance);

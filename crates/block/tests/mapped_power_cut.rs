@@ -3,10 +3,13 @@
 //! torn between sectors. Flushed data are there, every block is as some write since left it, the
 //! check finds nothing wrong, and what was read once stays through a cut of the recovery itself.
 
+mod encrypted;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use flashyard_block::pool::{Kind, NewVolume, Pool, VolumeForm, check};
+use encrypted::{create, try_open};
+use flashyard_block::pool::{NewVolume, Pool, VolumeForm, check};
 use flashyard_block::{DeviceExt, SharedDevice, Tag, Verdict};
 use flashyard_codec::compress::Codec;
 use flashyard_runtime::Rt;
@@ -19,7 +22,7 @@ const BLOCK: usize = 4096;
 /// Blocks of the volume that are written.
 const BLOCKS: u64 = 2048;
 
-/// How volumes keep their data; which one follows from the seed.
+/// How volumes keep their data; which one follows from the seed, and whether it is encrypted.
 const FORMS: [VolumeForm; 5] = [
     form(4 << 10, None),
     form(16 << 10, Some(Codec::Lz4)),
@@ -117,8 +120,7 @@ struct Life {
 impl Life {
     async fn new(rt: &Rt, seed: u64) -> Self {
         let disk = Disk::new(BLOCK as u32, vec![0; 33 * MIB], seed);
-        let made = Pool::create_kind(rt, disk.shared(), [7; 16], Kind::Mapped, false).await;
-        let pool = made.expect("an empty disk");
+        let pool = create(rt, &disk.shared(), [7; 16], seed.is_multiple_of(2)).await;
         let wanted = NewVolume {
             form: FORMS[seed as usize % FORMS.len()],
             ..NewVolume::new("v", [1; 16], 1 << 30)
@@ -194,7 +196,7 @@ async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64)
     assert_ne!(report.verdict(), Verdict::Lost, "{place}: {report}");
     assert!(*disk.content() == left, "{place}: a check writes nothing");
 
-    let pool = Pool::open(rt, disk.shared()).await.expect(&place);
+    let pool = try_open(rt, &disk.shared()).await.expect(&place);
     let found = values(&pool).await;
     for (block, value) in (0..).zip(&found) {
         assert!(
@@ -207,7 +209,7 @@ async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64)
     let cut = seed as usize * 31 % (again.len() + 1);
     let left = after_cut(&left, &again[..cut], seed);
     let disk = Disk::new(BLOCK as u32, left, seed);
-    let pool = Pool::open(rt, disk.shared()).await.expect(&place);
+    let pool = try_open(rt, &disk.shared()).await.expect(&place);
     // Nothing was read before the incarnation was durable, if the cut came before that.
     if cut == again.len() {
         assert!(

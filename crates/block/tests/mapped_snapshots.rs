@@ -1,8 +1,11 @@
 //! Snapshots of mapped volumes and clones of them: what users see.
 
+mod encrypted;
+
 use std::rc::Rc;
 
-use flashyard_block::pool::{Kind, NewSnapshot, NewVolume, Pool, PoolError, check};
+use encrypted::{create, open};
+use flashyard_block::pool::{NewSnapshot, NewVolume, Pool, PoolError, check};
 use flashyard_block::{DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_testbed::{read, run, write};
@@ -16,14 +19,13 @@ fn memory() -> SharedDevice {
 }
 
 async fn new_pool(rt: &Rt, device: &SharedDevice) -> Pool {
-    let made = Pool::create_kind(rt, device.clone(), UUID, Kind::Mapped, false).await;
-    made.expect("the device holds nothing known")
+    create(rt, device, UUID, false).await
 }
 
 async fn reopen(rt: &Rt, pool: Pool, device: &SharedDevice) -> Pool {
     pool.close().await;
     drop(pool);
-    Pool::open(rt, device.clone()).await.expect("it is whole")
+    open(rt, device).await
 }
 
 fn snapshot(volume: &str, name: &str, uuid: u8) -> NewSnapshot {
@@ -44,63 +46,69 @@ async fn values(pool: &Pool, uuid: u8) -> Vec<u8> {
 #[test]
 fn snapshots_stay_clones_go_their_own_way_and_all_of_it_is_found_again() {
     run(async |rt: Rt| {
-        let device = memory();
-        let mut pool = new_pool(&rt, &device).await;
-        let volume = pool.create_volume("v", [1; 16], MIB).await.unwrap();
-        write(&*volume, 0, 4 * BLOCK as usize, 1).await.unwrap();
-        pool.snapshot(vec![snapshot("v", "one", 11)], 1000)
-            .await
-            .unwrap();
-        write(&*volume, 1, BLOCK as usize, 2).await.unwrap();
-        volume.deallocate(Tag::default(), 3, 1).await.unwrap();
-        pool.snapshot(vec![snapshot("v", "two", 12)], 2000)
-            .await
-            .unwrap();
-        write(&*volume, 0, BLOCK as usize, 3).await.unwrap();
-        let clone = NewVolume::new("c", [21; 16], 0);
-        let clone = pool.clone_snapshot("v", "one", clone).await.unwrap();
-        assert_eq!(clone.info().blocks, MIB / BLOCK);
-        write(&*clone, 5, BLOCK as usize, 4).await.unwrap();
-        for _ in 0..3 {
-            assert_eq!(values(&pool, 1).await, [3, 2, 1, 0, 0, 0]);
-            assert_eq!(values(&pool, 11).await, [1, 1, 1, 1, 0, 0]);
-            assert_eq!(values(&pool, 12).await, [1, 2, 1, 0, 0, 0]);
-            assert_eq!(values(&pool, 21).await, [1, 1, 1, 1, 0, 4]);
-            let report = check(&rt, device.clone()).await.expect("it can be read");
-            assert_eq!(report.verdict(), Verdict::Sound, "{report}");
-            pool = reopen(&rt, pool, &device).await;
+        for encrypted in [false, true] {
+            live_with_snapshots(&rt, encrypted).await;
         }
-        let all = pool.snapshots();
-        let facts = all
-            .iter()
-            .map(|one| (&*one.name, one.made, one.allocated / BLOCK));
-        let facts: Vec<_> = facts.collect();
-        assert_eq!(facts, [("one", 1000, 4), ("two", 2000, 1)]);
-        assert_eq!(
-            (all[1].shared / BLOCK, &all[0].clones),
-            (2, &vec!["c".to_owned()])
-        );
-        let volumes = pool.list();
-        let counts = volumes
-            .iter()
-            .map(|it| (&*it.name, it.allocated / BLOCK, it.shared / BLOCK));
-        let counts: Vec<_> = counts.collect();
-        assert_eq!(counts, [("c", 1, 4), ("v", 1, 2)]);
-        assert_eq!(pool.info().snapshots, 5 * BLOCK);
-        assert_eq!(pool.info().logical, 2 * MIB);
-        pool.rename("v", "w").await.unwrap();
-        assert_eq!(pool.snapshots()[0].volume, "w");
-        pool.restore("w", "two").await.unwrap();
-        assert_eq!(values(&pool, 1).await, [1, 2, 1, 0, 0, 0]);
-        pool.delete("c").await.unwrap();
-        pool.delete_snapshot("w", "one").await.unwrap();
-        pool.delete_snapshot("w", "two").await.unwrap();
-        pool = reopen(&rt, pool, &device).await;
-        assert_eq!(values(&pool, 1).await, [1, 2, 1, 0, 0, 0]);
-        assert_eq!(pool.snapshots(), []);
-        pool.delete("w").await.unwrap();
-        pool.destroy().await.unwrap();
     });
+}
+
+async fn live_with_snapshots(rt: &Rt, encrypted: bool) {
+    let device = memory();
+    let mut pool = create(rt, &device, UUID, encrypted).await;
+    let volume = pool.create_volume("v", [1; 16], MIB).await.unwrap();
+    write(&*volume, 0, 4 * BLOCK as usize, 1).await.unwrap();
+    pool.snapshot(vec![snapshot("v", "one", 11)], 1000)
+        .await
+        .unwrap();
+    write(&*volume, 1, BLOCK as usize, 2).await.unwrap();
+    volume.deallocate(Tag::default(), 3, 1).await.unwrap();
+    pool.snapshot(vec![snapshot("v", "two", 12)], 2000)
+        .await
+        .unwrap();
+    write(&*volume, 0, BLOCK as usize, 3).await.unwrap();
+    let clone = NewVolume::new("c", [21; 16], 0);
+    let clone = pool.clone_snapshot("v", "one", clone).await.unwrap();
+    assert_eq!(clone.info().blocks, MIB / BLOCK);
+    write(&*clone, 5, BLOCK as usize, 4).await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(values(&pool, 1).await, [3, 2, 1, 0, 0, 0]);
+        assert_eq!(values(&pool, 11).await, [1, 1, 1, 1, 0, 0]);
+        assert_eq!(values(&pool, 12).await, [1, 2, 1, 0, 0, 0]);
+        assert_eq!(values(&pool, 21).await, [1, 1, 1, 1, 0, 4]);
+        let report = check(rt, device.clone()).await.expect("it can be read");
+        assert_eq!(report.verdict(), Verdict::Sound, "{report}");
+        pool = reopen(rt, pool, &device).await;
+    }
+    let all = pool.snapshots();
+    let facts = all
+        .iter()
+        .map(|one| (&*one.name, one.made, one.allocated / BLOCK));
+    let facts: Vec<_> = facts.collect();
+    assert_eq!(facts, [("one", 1000, 4), ("two", 2000, 1)]);
+    assert_eq!(
+        (all[1].shared / BLOCK, &all[0].clones),
+        (2, &vec!["c".to_owned()])
+    );
+    let volumes = pool.list();
+    let counts = volumes
+        .iter()
+        .map(|it| (&*it.name, it.allocated / BLOCK, it.shared / BLOCK));
+    let counts: Vec<_> = counts.collect();
+    assert_eq!(counts, [("c", 1, 4), ("v", 1, 2)]);
+    assert_eq!(pool.info().snapshots, 5 * BLOCK);
+    assert_eq!(pool.info().logical, 2 * MIB);
+    pool.rename("v", "w").await.unwrap();
+    assert_eq!(pool.snapshots()[0].volume, "w");
+    pool.restore("w", "two").await.unwrap();
+    assert_eq!(values(&pool, 1).await, [1, 2, 1, 0, 0, 0]);
+    pool.delete("c").await.unwrap();
+    pool.delete_snapshot("w", "one").await.unwrap();
+    pool.delete_snapshot("w", "two").await.unwrap();
+    pool = reopen(rt, pool, &device).await;
+    assert_eq!(values(&pool, 1).await, [1, 2, 1, 0, 0, 0]);
+    assert_eq!(pool.snapshots(), []);
+    pool.delete("w").await.unwrap();
+    pool.destroy().await.unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use flashyard_block::crypt::CryptError;
 use flashyard_block::pool::PoolError;
 use flashyard_drives::open_channel::{LayoutError, PartitionError};
 use flashyard_engine::ConfigError;
+use flashyard_keys::KeyError;
 
 pub use super::cause::{
     DriveFault, InUse, Internal, Invalid, NotFound, ProfileFault, Refused, RemoteFault, ToImport,
@@ -222,6 +223,9 @@ impl From<PoolError> for Fault {
             | PoolError::Size(_)
             | PoolError::Plain(_)
             | PoolError::Shrink { .. }
+            | PoolError::Locked
+            | PoolError::NotEncrypted
+            | PoolError::Key(KeyError::WrongSecret)
             | PoolError::TooSmall { .. } => Self::Invalid(Invalid::Pool(error)),
             PoolError::NotFound(_) | PoolError::NoSnapshot { .. } => {
                 Self::NotFound(NotFound::InPool(error))
@@ -244,6 +248,8 @@ impl From<PoolError> for Fault {
             | PoolError::Newer { .. }
             | PoolError::Damaged(_)
             | PoolError::Geometry(_)
+            | PoolError::Key(_)
+            | PoolError::KeysDamaged(_)
             | PoolError::Device { .. }
             | PoolError::Mapped(_)
             | PoolError::Stuck => Self::Unavailable(Unavailable::Pool(error)),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use flashyard_keys::KeyError;
 use flashyard_logstore::{MOST_SNAPSHOTS, OpenError};
 
 use super::names::MAX_NAME;
@@ -113,6 +114,14 @@ pub enum PoolError {
     },
     /// What a mapped pool has on its device cannot be used.
     Mapped(OpenError),
+    /// The pool is encrypted, and its key was not given.
+    Locked,
+    /// A key was given, and the pool is not encrypted.
+    NotEncrypted,
+    /// What the key of the pool is in cannot be used, or OpenSSL does not encrypt.
+    Key(KeyError),
+    /// Neither copy of the header with the key can be used; what is wrong with each.
+    KeysDamaged([String; 2]),
     /// An earlier change failed half way, so the state on the device is unknown.
     Stuck,
 }
@@ -231,6 +240,15 @@ impl fmt::Display for PoolError {
             Self::Mapped(why) => write!(
                 f,
                 "the pool cannot be opened: {why}; restore the device from a backup"
+            ),
+            Self::Locked => f.write_str("the pool is encrypted: give its key or passphrase"),
+            Self::NotEncrypted => f.write_str(
+                "the pool is not encrypted: give no key, or look whether this is the right device",
+            ),
+            Self::Key(error) => error.fmt(f),
+            Self::KeysDamaged([first, second]) => write!(
+                f,
+                "both copies of the header with the pool's key are unusable (first: {first}; second: {second}): restore the device from a backup"
             ),
             Self::Stuck => f.write_str(
                 "an earlier change failed half way: see to the device, then open the pool again",

@@ -62,6 +62,8 @@ pub struct PoolInfo {
     pub kind: Kind,
     /// Given when it was created.
     pub uuid: [u8; 16],
+    /// Whether what its volumes store is encrypted.
+    pub encrypted: bool,
     /// Bytes per block, of all volumes.
     pub block_size: u32,
     /// Bytes that volumes can use in all.

@@ -17,6 +17,7 @@ mod mapped;
 mod names;
 mod raw;
 
+use flashyard_codec::cipher::Key;
 use flashyard_runtime::Rt;
 
 pub use check::check;
@@ -25,7 +26,7 @@ pub use facts::{
     Changes, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, Report, Scrub, SnapshotInfo,
     VolumeForm, VolumeInfo,
 };
-pub use mapped::{LEAST_BYTES, MappedOptions, MappedPool};
+pub use mapped::{KeyHeader, LEAST_BYTES, MappedOptions, MappedPool};
 pub use raw::RawPool;
 
 use self::copies::Start;
@@ -68,9 +69,7 @@ impl Pool {
             Kind::Raw => Self::create(rt, device, uuid, force).await,
             Kind::Mapped => {
                 if !force {
-                    let start = Start(&*device);
-                    let found: Found<Metadata> = superblock::find(&start).await?;
-                    start.check_free(&found).await?;
+                    check_free(&device).await?;
                 }
                 let options = MappedOptions::default();
                 let pool = MappedPool::create(rt, device, uuid, options).await;
@@ -79,35 +78,60 @@ impl Pool {
         }
     }
 
+    /// Makes the device an encrypted pool, of kind [`Kind::Mapped`], with the UUID of its header
+    /// and the key in it; as [`Pool::create`] does.
+    pub async fn create_encrypted(
+        rt: &Rt,
+        device: SharedDevice,
+        with: (KeyHeader, Key),
+        force: bool,
+    ) -> Result<Self, PoolError> {
+        if !force {
+            check_free(&device).await?;
+        }
+        let options = MappedOptions::default();
+        let pool = MappedPool::create_encrypted(rt, device, with, options).await;
+        pool.map(Self::Mapped)
+    }
+
     /// Opens the pool on a device, of whatever kind, with the newest valid state. Flushes first: a
     /// program that was killed between a write and its flush may have left volatile data, and later
     /// changes build on what is found here.
     ///
     /// A raw pool writes nothing then. A mapped one replays its log, and writes what it has
     /// decided; no other program may use the device.
+    ///
+    /// Refuses an encrypted pool with [`PoolError::Locked`].
     pub async fn open(rt: &Rt, device: SharedDevice) -> Result<Self, PoolError> {
-        // Where nothing can be written any more nothing can be built either.
-        if !device.info().read_only {
-            let flushed = device.flush(crate::Tag::default()).await;
-            flushed.map_err(device_error("flushing what was written before"))?;
-        }
-        let found: Found<Metadata> = superblock::find(&Start(&*device)).await?;
-        match found.clone().newest().err() {
-            Some(Unusable::Newer(mapped::VERSION)) => {
+        match find_other(&device).await? {
+            Some(found) => RawPool::open(rt, device, found).map(Self::Raw),
+            None => {
                 let pool = MappedPool::open(rt, device, MappedOptions::default()).await;
                 pool.map(Self::Mapped)
             }
-            _ => RawPool::open(rt, device, found).map(Self::Raw),
         }
     }
 
-    /// What the pool on a device is, and its volumes. Writes nothing.
+    /// Opens an encrypted pool, as [`Pool::open`] does, with the key in its [`KeyHeader`]. Refuses
+    /// any other with [`PoolError::NotEncrypted`].
+    pub async fn unlock(rt: &Rt, device: SharedDevice, key: Key) -> Result<Self, PoolError> {
+        if find_other(&device).await?.is_some() {
+            return Err(PoolError::NotEncrypted);
+        }
+        let pool = MappedPool::unlock(rt, device, MappedOptions::default(), key).await;
+        pool.map(Self::Mapped)
+    }
+
+    /// What the pool on a device is, and its volumes. Writes nothing, and needs no key.
     pub async fn look(
         rt: &Rt,
         device: SharedDevice,
     ) -> Result<(PoolInfo, Vec<VolumeInfo>), PoolError> {
         let device = mapped::overlay(device);
-        let pool = Self::open(rt, device).await?;
+        let pool = match find_other(&device).await? {
+            Some(found) => RawPool::open(rt, device, found).map(Self::Raw)?,
+            None => MappedPool::look_at(rt, device).await.map(Self::Mapped)?,
+        };
         let looked = (pool.info(), pool.list());
         pool.close().await;
         Ok(looked)
@@ -323,5 +347,27 @@ pub(crate) async fn occupant(device: &SharedDevice) -> Result<Option<String>, Io
         Err(PoolError::HoldsPool) => Ok(Some("a pool, or the remains of one".into())),
         Err(PoolError::Occupied(what)) => Ok(Some(what)),
         Err(why) => Err(error(why)),
+    }
+}
+
+/// Refuses a device on which a new pool would destroy something.
+async fn check_free(device: &SharedDevice) -> Result<(), PoolError> {
+    let start = Start(&**device);
+    let found: Found<Metadata> = superblock::find(&start).await?;
+    start.check_free(&found).await
+}
+
+/// What is where a raw pool has its metadata; nothing if a mapped pool is there. Flushes first.
+async fn find_other(device: &SharedDevice) -> Result<Option<Found<Metadata>>, PoolError> {
+    // Where nothing can be written any more nothing can be built either.
+    if !device.info().read_only {
+        let flushed = device.flush(crate::Tag::default()).await;
+        flushed.map_err(device_error("flushing what was written before"))?;
+    }
+    let found: Found<Metadata> = superblock::find(&Start(&**device)).await?;
+    let mapped = Some(Unusable::Newer(mapped::VERSION));
+    match found.clone().newest().err() == mapped {
+        true => Ok(None),
+        false => Ok(Some(found)),
     }
 }

@@ -4,11 +4,12 @@
 use std::rc::Rc;
 
 use flashyard_logstore::format::superblock::Superblock;
-use flashyard_logstore::{COPIES, Problem};
+use flashyard_logstore::{COPIES, Lineage, Problem};
 use flashyard_runtime::Rt;
 
 use super::layout::Signpost;
-use super::{MappedOptions, MappedPool, failed, overlay, read_superblocks};
+use super::opening::{overlay, read_superblocks};
+use super::{MappedPool, failed};
 use crate::pool::copies::Start;
 use crate::pool::error::PoolError;
 use crate::pool::facts::{Kind, Report};
@@ -78,7 +79,7 @@ async fn look_at_superblocks(
 }
 
 async fn look_inside(rt: &Rt, device: SharedDevice, report: &mut Report) -> Result<(), PoolError> {
-    let pool = match MappedPool::open(rt, overlay(device), MappedOptions::default()).await {
+    let pool = match MappedPool::look_at(rt, overlay(device)).await {
         Ok(pool) => pool,
         Err(error) => {
             report.problems.push(error.to_string());
@@ -86,6 +87,7 @@ async fn look_inside(rt: &Rt, device: SharedDevice, report: &mut Report) -> Resu
         }
     };
     report.volumes = pool.list();
+    look_at_keys(&pool, report);
     // What recovery has found becomes part of the map, which the check then counts.
     pool.checkpoint().await?;
     let engine = Rc::clone(&pool.inner.engine);
@@ -107,12 +109,38 @@ async fn look_inside(rt: &Rt, device: SharedDevice, report: &mut Report) -> Resu
     Ok(())
 }
 
+fn named(pool: &MappedPool, lineage: Lineage) -> String {
+    let volumes = pool.inner.volumes.borrow();
+    let entry = volumes.values().find(|it| it.device.lineage() == lineage);
+    entry.map_or_else(|| "a deleted volume".into(), |it| it.label.name.clone())
+}
+
+/// What there is to say of the keys of an encrypted pool, without its own.
+fn look_at_keys(pool: &MappedPool, report: &mut Report) {
+    let settled = &pool.inner.settled;
+    if settled.repaired > 0 {
+        report.repairs.push(format!(
+            "{} copies of keys of volumes differ or are damaged; the next opening writes them anew",
+            settled.repaired
+        ));
+    }
+    if settled.erased > 0 {
+        report.repairs.push(format!(
+            "{} keys of volumes that are not there are left; the next opening overwrites them",
+            settled.erased
+        ));
+    }
+    let lost = settled.lost.iter().map(|&volume| {
+        format!(
+            "both copies of the key of volume {} are lost, and with them its data",
+            named(pool, volume)
+        )
+    });
+    report.problems.extend(lost);
+}
+
 fn describe(pool: &MappedPool, problem: &Problem) -> String {
-    let named = |lineage| {
-        let volumes = pool.inner.volumes.borrow();
-        let entry = volumes.values().find(|it| it.device.lineage() == lineage);
-        entry.map_or_else(|| "a deleted volume".into(), |it| it.label.name.clone())
-    };
+    let named = |lineage| named(pool, lineage);
     match *problem {
         Problem::LostLeaf(lineage, leaf) => format!(
             "the map of volume {} is lost from block {} on, for {} blocks",

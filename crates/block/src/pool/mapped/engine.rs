@@ -45,6 +45,8 @@ pub(super) struct Engine {
     stored: RefCell<Vec<Stored>>,
     /// Of volumes whose data are not stored as hosts see them.
     coders: RefCell<BTreeMap<Lineage, Rc<Coder>>>,
+    /// Some of them encrypt.
+    encrypted: Cell<bool>,
     /// Chunks of the read that has ended.
     chunks: RefCell<Vec<Read>>,
     in_flight: Cell<u32>,
@@ -80,6 +82,7 @@ impl Engine {
             kept: RefCell::default(),
             stored: RefCell::default(),
             coders: RefCell::default(),
+            encrypted: Cell::new(false),
             chunks: RefCell::default(),
             in_flight: Cell::new(0),
             hosts: Cell::new(0),
@@ -433,7 +436,8 @@ impl Engine {
         let (host, is_plain) = (io.host, io.host.is_none() || io.is_plain());
         let mut chunks = self.chunks.borrow_mut();
         chunks.clear();
-        chunks.extend_from_slice(if is_plain { &[] } else { io.chunks() });
+        let as_read = io.host.is_none() || is_plain && !self.encrypted.get();
+        chunks.extend_from_slice(if as_read { &[] } else { io.chunks() });
         match &result {
             Ok(Data::Buf(buf)) => store.completed(tag, Ok(buf)),
             Ok(Data::Zeroes(len)) => match ZEROES.get(..*len) {
@@ -451,7 +455,8 @@ impl Engine {
                 let mut requests = self.requests.borrow_mut();
                 let slot = request as u32;
                 let decoded = match data {
-                    data if is_plain => Ok(data),
+                    data if as_read => Ok(data),
+                    data if is_plain => self.decrypt(&chunks, data),
                     data => self.decode_into(&chunks, data, requests.take_place(slot, first)),
                 };
                 requests.give(slot, first, decoded);
@@ -464,6 +469,8 @@ impl Engine {
     /// Volumes of this lineage store their data with this.
     pub fn set_coder(&self, lineage: Lineage, coder: &Rc<Coder>) {
         if !coder.is_plain() {
+            self.encrypted
+                .set(self.encrypted.get() || coder.is_encrypted());
             self.coders.borrow_mut().insert(lineage, coder.clone());
         }
     }
@@ -478,17 +485,34 @@ impl Engine {
         self.coders.borrow().get(&chunk.lineage).cloned()
     }
 
+    /// Decrypts chunks where they were read: they are not compressed.
+    fn decrypt(&self, chunks: &[Read], data: Data) -> Result<Data, IoError> {
+        let Data::Buf(mut data) = data else {
+            // What is encrypted is never stored as zeroes; what is not may be.
+            return match chunks.iter().all(|chunk| self.coder_of(chunk).is_none()) {
+                true => Ok(data),
+                false => Err(IoError::Read),
+            };
+        };
+        for chunk in chunks {
+            if let Some(coder) = self.coder_of(chunk) {
+                coder.decrypt(chunk, &mut data)?;
+            }
+        }
+        Ok(Data::Buf(data))
+    }
+
     /// Decodes chunks one after another into memory for all of them.
     fn decode_into(&self, chunks: &[Read], data: Data, into: Option<Buf>) -> Result<Data, IoError> {
         let mut into = into.ok_or(IoError::Internal)?;
         // What is compressed is never stored as zeroes.
-        let Data::Buf(data) = data else {
+        let Data::Buf(mut data) = data else {
             return Err(IoError::Read);
         };
         let chunk_bytes = into.len() / chunks.len().max(1);
         for (chunk, place) in chunks.iter().zip(into.chunks_exact_mut(chunk_bytes)) {
             let coder = self.coder_of(chunk).ok_or(IoError::Read)?;
-            coder.decode(chunk, &data, place)?;
+            coder.decode(chunk, &mut data, place)?;
         }
         Ok(Data::Buf(into))
     }

@@ -1,8 +1,8 @@
 //! Where a mapped pool keeps what, in blocks of 4 KiB:
 //!
 //! ```text
-//! 0    first signpost     16   superblock A
-//! 256  second signpost    272  superblock B
+//! 0    first signpost     16   superblock A    20   header with the key    21   keys of volumes
+//! 256  second signpost    272  superblock B    276  the same               277  the same
 //! 512  segments, of equal length
 //! end  superblocks C and D, at places that the signposts say: a file that grows does not move them
 //! ```
@@ -24,6 +24,12 @@ pub const LEAST_BYTES: u64 = 32 << 20;
 
 /// Blocks of a superblock.
 pub(super) const SUPER_BLOCKS: u64 = (SUPERBLOCK / BLOCK) as u64;
+/// Where the two copies of the header with the key of an encrypted pool are.
+pub(super) const KEY_HEADERS: [u64; 2] = [20, 276];
+/// Where the two copies of the keys of its volumes begin.
+pub(super) const KEYS: [u64; 2] = [21, 277];
+/// Blocks of each copy of these.
+pub(super) const KEY_BLOCKS: usize = 120;
 /// Where segments begin.
 const FIRST_BLOCK: u64 = 512;
 /// Bytes of a segment, for pools from so many bytes on.

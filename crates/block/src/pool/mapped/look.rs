@@ -69,6 +69,7 @@ impl MappedPool {
             kind: Kind::Mapped,
             uuid: self.inner.uuid,
             block_size: volume::BLOCK,
+            encrypted: self.inner.keys.is_some(),
             bytes: space.capacity * BLOCK as u64,
             free: space.capacity.saturating_sub(space.used) * BLOCK as u64,
             logical: sum(logical),

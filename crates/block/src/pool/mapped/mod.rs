@@ -2,7 +2,8 @@
 //! verified when it is read, and what is overwritten comes back by garbage collection.
 //!
 //! The decisions are `flashyard_logstore`'s; here are the effects. `layout` says what is where on
-//! the device, `label` what is kept of a volume; `requests` has the data of I/O at work, `coder`
+//! the device, `label` what is kept of a volume; `key_header` and `keys` have the keys of an
+//! encrypted pool; `opening` makes and opens pools; `requests` has the data of I/O at work, `coder`
 //! and `chunks` what becomes of them before they are stored, and `engine` does what the store says;
 //! `volume` is what users see, with `partial` for parts of chunks; `look` says what is there and
 //! `scrub` verifies it; `check` looks at a pool that is closed.
@@ -13,9 +14,12 @@ mod check;
 mod chunks;
 mod coder;
 mod engine;
+mod key_header;
+mod keys;
 mod label;
 mod layout;
 mod look;
+mod opening;
 mod partial;
 mod repair;
 mod requests;
@@ -29,29 +33,26 @@ use std::rc::Rc;
 
 use flashyard_codec::compress::Codec;
 use flashyard_logstore::format::BLOCK;
-use flashyard_logstore::format::superblock::Superblock;
-use flashyard_logstore::{
-    CHUNK_BITS, COPIES, Form, Lineage, MOST_VOLUMES, OpenError, Options, Refused, SUPERBLOCK,
-    Secret, State, Store,
-};
+use flashyard_logstore::{CHUNK_BITS, Form, Lineage, MOST_VOLUMES, OpenError, Refused};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sync::Semaphore;
 
 pub(super) use check::check;
+pub use key_header::KeyHeader;
 pub use layout::{LEAST_BYTES, VERSION};
+pub(super) use opening::overlay;
 
-use self::coder::{Coder, Tools};
+use self::coder::{Coder, Guard, Tools};
 use self::engine::{Asked, Engine};
+use self::keys::{Keys, Settled};
 use self::label::Label;
-use self::layout::Signpost;
 use self::volume::Volume;
 use super::change::run_on;
 use super::copies::Start;
-use super::error::{PoolError, device_error};
+use super::error::PoolError;
 use super::facts::{NewVolume, Owner, VolumeForm};
 use super::names::check_name;
-use crate::superblock::{self, Found};
-use crate::{Device, IoError, Overlay, SharedDevice};
+use crate::{Device, IoError, SharedDevice};
 
 /// What may be chosen each time a mapped pool is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +73,10 @@ struct Inner {
     device: SharedDevice,
     engine: Rc<Engine>,
     uuid: [u8; 16],
+    /// Of an encrypted pool.
+    keys: Option<Keys>,
+    /// What was put right of them when the pool was opened.
+    settled: Settled,
     /// Held by the change that is in flight.
     changing: Semaphore,
     /// The pool takes no change any more.
@@ -88,98 +93,7 @@ struct Entry {
     device: Rc<Volume>,
 }
 
-/// The same device, of which writes stay in memory.
-pub(super) fn overlay(device: SharedDevice) -> SharedDevice {
-    Rc::new(Overlay::new(device))
-}
-
 impl MappedPool {
-    /// Makes the device a pool without volumes. What is there is lost.
-    pub async fn create(
-        rt: &Rt,
-        device: SharedDevice,
-        uuid: [u8; 16],
-        options: MappedOptions,
-    ) -> Result<Self, PoolError> {
-        let blocks = blocks_of(&*device);
-        let bytes = blocks * BLOCK as u64;
-        if bytes < LEAST_BYTES {
-            let least = LEAST_BYTES;
-            return Err(PoolError::TooSmall { bytes, least });
-        }
-        let signpost = Signpost::new(uuid, blocks);
-        // Until the signposts stand there is no pool here, of this kind or another.
-        Start(&*device).erase().await?;
-        let secret = Secret(random(rt));
-        let options = store_options(rt, &*device, bytes, options);
-        let store = Store::create(signpost.segments(), uuid, secret, options);
-        let store = store.map_err(PoolError::Mapped)?;
-        let engine = Engine::start(rt, device.clone(), signpost.superblocks, store);
-        wait_until_open(&engine).await?;
-        let start = Start(&*device);
-        let prepared = superblock::prepare(&start, &signpost)?;
-        superblock::commit(&start, prepared, 1).await?;
-        Self::new(rt, device, uuid, engine)
-    }
-
-    /// Opens the pool on a device: replays its log, and writes what was decided of it.
-    pub async fn open(
-        rt: &Rt,
-        device: SharedDevice,
-        options: MappedOptions,
-    ) -> Result<Self, PoolError> {
-        let start = Start(&*device);
-        let found: Found<Signpost> = superblock::find(&start).await?;
-        let newest = found.newest()?;
-        superblock::repair(&start, &newest).await?;
-        let signpost = newest.content;
-        let copies = read_superblocks(&*device, &signpost).await?;
-        let blocks = blocks_of(&*device);
-        let options = store_options(rt, &*device, blocks * BLOCK as u64, options);
-        let bytes = core::array::from_fn(|copy: usize| copies[copy].as_deref());
-        let store = Store::open(bytes, blocks, options).map_err(PoolError::Mapped)?;
-        let engine = Engine::start(rt, device.clone(), signpost.superblocks, store);
-        wait_until_open(&engine).await?;
-        Self::new(rt, device, signpost.uuid, engine)
-    }
-
-    fn new(
-        rt: &Rt,
-        device: SharedDevice,
-        uuid: [u8; 16],
-        engine: Rc<Engine>,
-    ) -> Result<Self, PoolError> {
-        let inner = Inner {
-            rt: rt.clone(),
-            device,
-            engine,
-            uuid,
-            changing: Semaphore::new(1),
-            stuck: Cell::new(false),
-            tools: Rc::default(),
-            volumes: RefCell::default(),
-            snapshots: RefCell::default(),
-        };
-        for volume in inner.engine.store.borrow().volumes() {
-            if volume.deleting {
-                continue;
-            }
-            let label = Label::decode(&volume.label).ok_or(PoolError::Mapped(OpenError::Map))?;
-            let name = label.name.clone();
-            let device = inner.open_volume(volume.lineage)?;
-            let entry = Entry { label, device };
-            if volume.is_snapshot() {
-                let key = (volume.data, name);
-                inner.snapshots.borrow_mut().insert(key, entry);
-            } else {
-                inner.volumes.borrow_mut().insert(name, entry);
-            }
-        }
-        Ok(Self {
-            inner: Rc::new(inner),
-        })
-    }
-
     /// See [`Pool::create_volumes`](super::Pool::create_volumes).
     pub async fn create_volumes(
         &self,
@@ -283,7 +197,10 @@ impl MappedPool {
                 .await
                 .map_err(|why| failed("deleting a volume", why))?;
             inner.engine.forget_coder(lineage);
-            Ok(())
+            match &inner.keys {
+                Some(keys) => keys.erase(lineage).await,
+                None => Ok(()),
+            }
         })
         .await
     }
@@ -296,6 +213,9 @@ impl MappedPool {
             }
             inner.stuck.set(true);
             inner.engine.stop().await;
+            if inner.keys.is_some() {
+                keys::erase_all(&*inner.device).await?;
+            }
             Start(&*inner.device).erase().await
         })
         .await
@@ -338,6 +258,7 @@ impl MappedPool {
 impl Inner {
     async fn create(&self, wanted: &[NewVolume]) -> Result<Vec<SharedDevice>, PoolError> {
         let chunks = self.check_new(wanted)?;
+        self.add_keys(wanted.len()).await?;
         let mut made = Vec::new();
         let mut requests = Vec::new();
         // All of them are in one checkpoint: it begins when the first is waited for.
@@ -366,6 +287,26 @@ impl Inner {
         Ok(devices)
     }
 
+    /// Gives the next volumes keys, if the pool is encrypted. Changes are made one after the other,
+    /// so that no other volume comes before them.
+    async fn add_keys(&self, count: usize) -> Result<(), PoolError> {
+        let Some(keys) = &self.keys else {
+            return Ok(());
+        };
+        let next = self.engine.store.borrow().next_lineage();
+        let all: Vec<Lineage> = (next.0..).map(Lineage).take(count).collect();
+        keys.add(&all).await
+    }
+
+    /// How what is stored of a volume or snapshot is protected. A snapshot is written by nobody,
+    /// and what it has is read by whose it is.
+    fn guard(&self, lineage: Lineage, is_snapshot: bool) -> Guard {
+        match &self.keys {
+            Some(keys) if !is_snapshot => Guard::of(keys.cipher(lineage)),
+            _ => Guard::Open,
+        }
+    }
+
     /// A volume or snapshot of the store, as a device.
     fn open_volume(&self, lineage: Lineage) -> Result<Rc<Volume>, PoolError> {
         let store = self.engine.store.borrow();
@@ -374,7 +315,8 @@ impl Inner {
             return Err(PoolError::Mapped(OpenError::Map));
         };
         let form = volume.form;
-        let coder = Coder::new(form, self.tools.clone());
+        let guard = self.guard(lineage, volume.is_snapshot());
+        let coder = Coder::new(form, guard, self.tools.clone());
         let on = (self.engine.clone(), self.device.clone());
         let blocks = volume.chunks * u64::from(form.chunk_blocks());
         let number = (lineage, volume.is_snapshot());
@@ -480,12 +422,6 @@ impl Entry {
     }
 }
 
-/// Whole blocks of 4 KiB of a device.
-fn blocks_of(device: &dyn Device) -> u64 {
-    let info = device.info();
-    info.blocks / (BLOCK as u64 / u64::from(info.block_size))
-}
-
 /// How many chunks of a volume hold so many bytes.
 fn chunks_of(bytes: u64, chunk: u32) -> Result<u64, PoolError> {
     let chunks = bytes.div_ceil(chunk.into());
@@ -500,64 +436,6 @@ fn kept(form: VolumeForm) -> Form {
     Form {
         chunk_shift: form.chunk.checked_ilog2().unwrap_or_default() as u8,
         codec: form.compression.map_or(0, Codec::number),
-    }
-}
-
-/// A random number of 16 bytes.
-fn random(rt: &Rt) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&rt.random().to_le_bytes());
-    bytes[8..].copy_from_slice(&rt.random().to_le_bytes());
-    bytes
-}
-
-fn store_options(rt: &Rt, device: &dyn Device, bytes: u64, options: MappedOptions) -> Options {
-    let default = Options::default();
-    // 256 MiB of leaves for a TiB, and 64 MiB at least.
-    let leaves = (bytes >> 24) as usize;
-    Options {
-        records: options.records.unwrap_or(default.records),
-        leaves: leaves.max(default.leaves),
-        discard: device.info().deallocate,
-        seed: rt.random(),
-        ..default
-    }
-}
-
-/// The superblocks of the pool that the signposts name, as far as they can be read.
-async fn read_superblocks(
-    device: &dyn Device,
-    signpost: &Signpost,
-) -> Result<[Option<Vec<u8>>; COPIES], PoolError> {
-    let reading = device_error("reading the pool's superblocks");
-    let scale = BLOCK as u64 / u64::from(device.info().block_size);
-    let mut copies = [const { None }; COPIES];
-    for (number, copy) in (0..).zip(&mut copies) {
-        let lba = signpost.superblocks[usize::from(number)] * scale;
-        let mut newest = None;
-        for bytes in repair::read_each(device, lba, SUPERBLOCK)
-            .await
-            .map_err(&reading)?
-        {
-            if bytes[16..32] != signpost.uuid {
-                continue;
-            }
-            let generation = Superblock::decode(&bytes, number).map_or(0, |it| it.generation);
-            if copy.is_none() || Some(generation) > newest {
-                (*copy, newest) = (Some(bytes.to_vec()), Some(generation));
-            }
-        }
-    }
-    Ok(copies)
-}
-
-async fn wait_until_open(engine: &Rc<Engine>) -> Result<(), PoolError> {
-    match engine.opened().await {
-        State::Failed(why) => {
-            engine.stop().await;
-            Err(PoolError::Mapped(why))
-        }
-        _ => Ok(()),
     }
 }
 

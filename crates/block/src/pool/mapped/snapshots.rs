@@ -311,6 +311,7 @@ impl Inner {
             ..clone
         };
         self.check_new(std::slice::from_ref(&clone))?;
+        self.add_keys(1).await?;
         let label = Label::from(&clone);
         let bytes = label.encode();
         let made = self

@@ -283,6 +283,7 @@ impl RawPool {
         let bytes = metadata.extents * EXTENT_BYTES;
         let free = metadata.free().count() * EXTENT_BYTES;
         PoolInfo {
+            encrypted: false,
             scrub: None,
             kind: Kind::Raw,
             uuid: metadata.uuid,
