@@ -1,6 +1,9 @@
 //! Devices that inject faults on purpose: a start does not meet them, and they can be taken away
 //! whatever waits for what hangs.
 
+use std::time::{Duration, Instant};
+
+use super::migration::migrate;
 use super::*;
 use crate::control::SnapshotChange;
 use crate::spec::FaultSpec;
@@ -31,6 +34,27 @@ const HANGS: &str = r#"
     size = "2MiB"
     tenant = "a"
 "#;
+
+/// More than anything takes that waits for nothing.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Takes the faults away when a test fails: else its other threads would wait for ever.
+struct Freed<'a>(&'a Service);
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        let (name, faults) = ("bad".into(), Vec::new());
+        let _ = self.0.handle(Request::SetFaults { name, faults });
+    }
+}
 
 fn set_faults(service: &Service, faults: &[&str]) {
     let faults = faults.iter().map(|fault| fault.parse::<FaultSpec>());
@@ -64,10 +88,9 @@ fn a_start_does_not_wait_for_what_hangs() {
         assert_eq!(injected(&service), 0);
         service.inject_faults().expect("it runs");
         thread::scope(|scope| {
+            let _freed = Freed(&service);
             let reads = scope.spawn(|| service.content("v"));
-            while injected(&service) == 0 {
-                thread::yield_now();
-            }
+            until("a read", || injected(&service) > 0);
             set_faults(&service, &[]);
             let (_, bytes) = reads.join().expect("it ends");
             assert_eq!(bytes, BTreeSet::from([0xa1]), "round {round}");
@@ -84,10 +107,10 @@ fn what_hangs_is_freed_while_a_file_waits_for_it() {
     let file = HANGS.replace("LIVE", scene.live().to_str().expect("plain names"));
     let service = scene.start();
     thread::scope(|scope| {
+        let _freed = Freed(&service);
         let applied = scope.spawn(|| service.handle(applying(&file)));
-        while service.stack().device("bad").is_err() || injected(&service) == 0 {
-            thread::yield_now();
-        }
+        let is_there = || service.stack().device("bad").is_ok();
+        until("an I/O", || is_there() && injected(&service) > 0);
         set_faults(&service, &[]);
         let applied = applied.join().expect("it ends");
         assert!(applied.is_ok(), "{applied:?}");
@@ -124,32 +147,25 @@ fn a_move_that_waits_for_what_hangs_can_be_cancelled() {
         let into = Buf::take(4096).expect("memory for one");
         let _ = volume.read(Tag::default(), 0, into).await;
     });
-    while injected(&service) == 0 {
-        thread::yield_now();
-    }
+    until("a read", || injected(&service) > 0);
     thread::scope(|scope| {
-        let moves = Request::MigrateVolume {
-            name: "v".into(),
-            to: "q".into(),
-            background: false,
-            force: false,
-            progress: false,
-        };
-        let moves = scope.spawn(|| service.handle(moves));
+        let _freed = Freed(&service);
+        let moves = scope.spawn(|| service.handle(migrate("v", "q")));
         let is_moving = || {
             let stack = service.stack();
             let (_, volume) = stack.volume("v").expect("it is there");
             volume.record.moving.is_some()
         };
-        while !is_moving() {
-            thread::yield_now();
-        }
+        until("the move", is_moving);
         let snapshot = SnapshotChange::Create(vec!["v@now".parse().expect("a name")]);
         let refused = service.handle(Request::ChangeSnapshot(snapshot));
         let why = refused.map(drop).expect_err("it would stay behind");
         assert!(why.to_string().contains("way to pool `q`"), "{why}");
-        let cancelled = service.handle(Request::CancelMigration("v".into()));
+        let cancels = scope.spawn(|| service.handle(Request::CancelMigration("v".into())));
+        until("the cancel", || cancels.is_finished());
+        let cancelled = cancels.join().expect("it ends");
         assert!(cancelled.is_ok(), "{cancelled:?}");
+        until("the end of the move", || moves.is_finished());
         let moved = moves.join().expect("it ends");
         assert!(moved.is_err(), "{moved:?}");
         assert!(!is_moving());

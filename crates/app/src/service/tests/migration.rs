@@ -48,14 +48,18 @@ impl Service {
     }
 }
 
-fn to(pool: &str) -> Act {
-    ask(Request::MigrateVolume {
-        name: "v".into(),
+pub(super) fn migrate(name: &str, pool: &str) -> Request {
+    Request::MigrateVolume {
+        name: name.into(),
         to: pool.into(),
         background: false,
         force: false,
         progress: false,
-    })
+    }
+}
+
+fn to(pool: &str) -> Act {
+    ask(migrate("v", pool))
 }
 
 fn script() -> Vec<Act> {
@@ -228,13 +232,6 @@ fn what_cannot_be_moved_is_refused_and_stays() {
     for act in &script[..4] {
         assert!(service.act(act).is_ok());
     }
-    let migrate = |name: &str, pool: &str| Request::MigrateVolume {
-        name: name.into(),
-        to: pool.into(),
-        background: false,
-        force: false,
-        progress: false,
-    };
     let rows = [
         (migrate("v", "p"), "is in pool `p` already"),
         (migrate("v", "none"), "no pool `none`"),
