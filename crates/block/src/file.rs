@@ -396,12 +396,13 @@ impl Inner {
     fn write(self: Rc<Self>, offset: u64, data: Shared, fua: bool) -> IoFuture {
         let write = IoFuture::write(
             self.file.write_at(data, offset, fua && self.direct),
-            |outcome, data| match outcome {
-                Ok(bytes) if bytes == data.len() => Ok(()),
-                Ok(_) => Err(IoError::Write),
-                Err(error) => Err(io_error(&error, IoError::Write)),
-            },
+            |outcome, data| moved(outcome, data.len(), IoError::Write),
         );
+        self.forced(write, fua)
+    }
+
+    /// A write that was issued, and what forced unit access takes beyond it.
+    fn forced(self: Rc<Self>, write: IoFuture, fua: bool) -> IoFuture {
         if !fua || self.direct {
             return write;
         }
@@ -422,13 +423,7 @@ impl Inner {
         };
         let write = self.file.lend_write(memory, offset, fua && self.direct);
         let write = IoFuture::lent(write, |outcome, all| moved(outcome, all, IoError::Write));
-        if !fua || self.direct {
-            return write;
-        }
-        IoFuture::boxed(async move {
-            write.await?;
-            self.flush().await
-        })
+        self.forced(write, fua)
     }
 
     /// Writes what a short write has left of `buf`, which shows why it was short.
@@ -504,7 +499,7 @@ fn own(data: Shared) -> Buf {
     buf.unwrap_or_else(|_| unreachable!("it was written alone"))
 }
 
-/// Whether all has been moved; `failure` as for [`whole`].
+/// A transfer is whole or has failed, for which `failure` stands when nothing better is known.
 fn moved(outcome: io::Result<usize>, all: usize, failure: IoError) -> Result<(), IoError> {
     match outcome {
         Ok(bytes) if bytes == all => Ok(()),
@@ -513,14 +508,9 @@ fn moved(outcome: io::Result<usize>, all: usize, failure: IoError) -> Result<(),
     }
 }
 
-/// A transfer is whole or has failed, for which `failure` stands when nothing better is known.
+/// The same with the buffer.
 fn whole((outcome, buf): (io::Result<usize>, Buf), failure: IoError) -> (Result<(), IoError>, Buf) {
-    let outcome = match outcome {
-        Ok(bytes) if bytes == buf.len() => Ok(()),
-        Ok(_) => Err(failure),
-        Err(error) => Err(io_error(&error, failure)),
-    };
-    (outcome, buf)
+    (moved(outcome, buf.len(), failure), buf)
 }
 
 fn written(outcome: io::Result<()>) -> Result<(), IoError> {

@@ -119,20 +119,14 @@ impl Lent {
     /// The `len` bytes from `at` on, as a loan of its own; `None` if there are not so many.
     pub fn part(&self, at: usize, len: usize) -> Option<Self> {
         let mut part: Option<Self> = None;
-        let (mut skip, mut left) = (at, len);
-        for piece in self.pieces() {
-            let count = piece.len.saturating_sub(skip).min(left);
-            if count > 0 {
-                let from = piece.at + skip;
-                match &mut part {
-                    None => part = self.loans.0.lend(&piece.mapping, from, count),
-                    Some(part) => part.push(&piece.mapping, from, count).then_some(())?,
-                }
+        let whole = self.each(at, len, |piece, from, _, count| match &mut part {
+            None => {
+                part = self.loans.0.lend(&piece.mapping, from, count);
+                part.is_some()
             }
-            skip = skip.saturating_sub(piece.len);
-            left -= count;
-        }
-        part.filter(|_| left == 0)
+            Some(part) => part.push(&piece.mapping, from, count),
+        });
+        part.filter(|_| whole)
     }
 
     /// Copies `to.len()` bytes from `at` on out of it. False if it does not reach so far.

@@ -101,6 +101,18 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     assert_eq!(target.terminate(), 0);
 }
 
+/// The target after its state was lost, with the device of the pool and the tenant again.
+fn without_state(scratch: &Scratch, target: Target) -> Target {
+    target.kill();
+    std::fs::remove_dir_all(scratch.join("state")).expect("it was there");
+    let target = Target::start(scratch, &[]);
+    let image = scratch.join("d.img");
+    let create = ["device", "create", "d", "--kind", "file", "--path"];
+    target.json(&[&create[..], &[path(&image)]].concat());
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target
+}
+
 #[test]
 fn a_lost_state_is_not_lost_names_tenants_and_identities() {
     let scratch = Scratch::new("mapped-import");
@@ -115,21 +127,7 @@ fn a_lost_state_is_not_lost_names_tenants_and_identities() {
     target.json(&[
         "volume", "move", "b", "--tenant", "web", "--nsid", "8", "--yes",
     ]);
-    target.kill();
-    std::fs::remove_dir_all(scratch.join("state")).expect("it was there");
-
-    let target = Target::start(&scratch, &[]);
-    let image = scratch.join("d.img");
-    target.json(&[
-        "device",
-        "create",
-        "d",
-        "--kind",
-        "file",
-        "--path",
-        path(&image),
-    ]);
-    target.json(&["tenant", "create", "db", "--host", "*"]);
+    let target = without_state(&scratch, target);
     let import = ["pool", "import", "p", "--device", "d"];
     let listed = target.json(&[&import[..], &["--list"]].concat());
     let notes = listed["notes"].as_array().expect("a list");
@@ -222,21 +220,7 @@ fn a_compressed_volume_takes_less_keeps_its_data_and_is_found_as_it_was() {
     let pool = target.json(&["pool", "show", "p"]);
     let ratio = pool["compression_ratio"].as_f64();
     assert!(ratio.is_some_and(|ratio| ratio > 1.5), "{pool}");
-    target.kill();
-    std::fs::remove_dir_all(scratch.join("state")).expect("it was there");
-
-    let target = Target::start(&scratch, &[]);
-    let image = scratch.join("d.img");
-    target.json(&[
-        "device",
-        "create",
-        "d",
-        "--kind",
-        "file",
-        "--path",
-        path(&image),
-    ]);
-    target.json(&["tenant", "create", "db", "--host", "*"]);
+    let target = without_state(&scratch, target);
     target.json(&["pool", "import", "p", "--device", "d"]);
     let again = target.json(&["volume", "show", "a"]);
     for key in ["compression", "chunk_bytes", "uuid", "size"] {

@@ -176,7 +176,7 @@ impl Drive for CoreDriver {
                 disks.start(sim, file.id(), waiter, Action::Zone(*action));
             }
             Operation::Ready { .. } | Operation::Signal { .. } => {
-                unreachable!("a simulated machine has no descriptors: `descriptor` refuses them")
+                unreachable!("`descriptor` asks the system itself in a simulated machine")
             }
             Operation::Lent { .. } => unreachable!("simulated files say that they take none"),
         }
