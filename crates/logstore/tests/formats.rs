@@ -72,6 +72,7 @@ fn header(records: &[Record]) -> Header {
         sequence: 77,
         place: PLACE,
         blocks: 1 + data as u32,
+        row: 1,
         before: 0x1234_5678,
         watermark: 70,
     }
@@ -199,6 +200,7 @@ fn superblock(chance: &mut Rng) -> Superblock {
         crc: chance.next_u64() as u32,
         birth: chance.below(1 << 24) as u32,
     };
+    let row = [1, 2, 4, 16][chance.below(4) as usize];
     Superblock {
         pool: *b"pool-pool-pool-p",
         secret: SECRET,
@@ -207,6 +209,7 @@ fn superblock(chance: &mut Rng) -> Superblock {
         segments: 1000,
         segment_blocks: 4096,
         first_block: 256,
+        row,
         incarnation: 12,
         incarnations: (0..chance.below(65) as u32).map(|n| (n, 9)).collect(),
         next_lineage: 5,
@@ -218,8 +221,8 @@ fn superblock(chance: &mut Rng) -> Superblock {
             watermark: n,
         }),
         features: match chance.below(2) {
-            0 => Features::default(),
-            _ => Features::default().with(Features::SNAPSHOTS),
+            0 => Features::of_row(row),
+            _ => Features::of_row(row).with(Features::SNAPSHOTS),
         },
         directory: (0..chance.below(193)).map(|_| page(chance)).collect(),
         log: (0..chance.below(513) as u32)

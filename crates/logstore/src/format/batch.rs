@@ -3,9 +3,9 @@
 //! ```text
 //! 0    checksum, keyed, over all that follows up to the last record
 //! 8    magic, version, lane, records        16  sequence           24  incarnation
-//! 28   segment, generation of the segment   36  blocks             38  columns, parity columns
+//! 28   segment, generation of the segment   36  blocks             38  blocks of a row, 0
 //! 40   checksum of the batch before in its lane    48  watermark   56  block in the segment
-//! 64   lengths of further columns (zero in a pool of one device)
+//! 64   zero
 //! 256  records of 32 bytes, at most 120
 //! ```
 
@@ -19,8 +19,10 @@ use crate::keyed::Secret;
 
 /// Records of a batch at most.
 pub const MOST_BATCH_RECORDS: usize = 120;
-/// Blocks of payload of a batch at most.
+/// Blocks of payload of a batch at most, where writes need not be of whole rows.
 pub const MOST_BATCH_BLOCKS: u32 = 64;
+/// Blocks of a row at most.
+pub const MOST_ROW: u32 = 32;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FYLB");
 const VERSION: u8 = 1;
@@ -189,8 +191,10 @@ pub struct Header {
     pub sequence: u64,
     /// Where it is.
     pub place: Place,
-    /// Blocks with the header.
+    /// Blocks with the header, whole rows.
     pub blocks: u32,
+    /// Blocks of a row.
+    pub row: u32,
     /// The checksum of the batch before in the lane; 0 for the first of an incarnation.
     pub before: u64,
     /// The sequence up to which the lane was known to be durable.
@@ -210,7 +214,7 @@ impl Header {
         put(bytes, 28, self.place.segment.to_le_bytes());
         put(bytes, 32, self.place.generation.to_le_bytes());
         put(bytes, 36, (self.blocks as u16).to_le_bytes());
-        bytes[38] = 1;
+        bytes[38] = self.row as u8;
         put(bytes, 40, self.before.to_le_bytes());
         put(bytes, 48, self.watermark.to_le_bytes());
         put(bytes, 56, self.place.block.to_le_bytes());
@@ -255,6 +259,7 @@ impl Header {
                 block: get_u32(bytes, 56),
             },
             blocks: u32::from(get_u16(bytes, 36)),
+            row: u32::from(bytes[38]),
             before: get_u64(bytes, 40),
             watermark: get_u64(bytes, 48),
         };
@@ -262,25 +267,26 @@ impl Header {
             return Err(FormatError::Elsewhere);
         }
         let rest = is_zero(&bytes[60..RECORDS_AT]) && is_zero(&bytes[end_of(count)..]);
-        if !rest || bytes[38] != 1 || bytes[39] != 0 {
+        if !rest || !(1..=MOST_ROW).contains(&header.row) || bytes[39] != 0 {
             return Err(FormatError::Field("shape"));
         }
         let from = records.len();
         for at in (RECORDS_AT..end_of(count)).step_by(Record::BYTES) {
             records.push(Record::decode(&super::fields::get_bytes(bytes, at))?);
         }
-        check_payload(first, place.block, header.blocks, &records[from..])?;
+        let length = (header.blocks, header.row);
+        check_payload(first, place.block, length, &records[from..])?;
         Ok((header, checksum))
     }
 }
 
-/// The data of the records of a batch lie one after another behind its header, and fill it: those
-/// that are compressed without a gap, others each from a whole block on. `first` is the first
-/// sector of the segment.
+/// The data of the records of a batch lie one after another behind its header, and fill it but for
+/// a part of its last row: those that are compressed without a gap, others each from a whole block
+/// on. `first` is the first sector of the segment.
 pub(crate) fn check_payload(
     first: u64,
     block: u32,
-    blocks: u32,
+    (blocks, row): (u32, u32),
     records: &[Record],
 ) -> Result<(), FormatError> {
     let mut next = first + (u64::from(block) + 1) * BLOCK_SECTORS;
@@ -292,8 +298,11 @@ pub(crate) fn check_payload(
         }
         next = begin + u64::from(record.sectors);
     }
-    let fits = next.next_multiple_of(BLOCK_SECTORS) == end && blocks > 0;
-    match fits && blocks <= MOST_BATCH_BLOCKS + 1 {
+    let rest = end.checked_sub(next);
+    let fits = rest.is_some_and(|rest| rest < u64::from(row) * BLOCK_SECTORS);
+    let whole = blocks > 0 && blocks.is_multiple_of(row);
+    let most = MOST_BATCH_BLOCKS.max(MOST_BATCH_RECORDS as u32) + 1;
+    match fits && whole && blocks <= most {
         true => Ok(()),
         false => Err(FormatError::Field("length")),
     }

@@ -9,7 +9,7 @@
 //! 92    next lineage                         96   pages, pages with segments, with the catalogue
 //! 108   references in the directory          112  log entries, incarnations
 //! 120   tail of each lane: checksum of its last batch, watermark (3 x 16)
-//! 168   features
+//! 168   features                             172  blocks of a row, in a pool of rows
 //! 256   incarnations, 64 x 12                1024 directory, 192 x 16
 //! 4096  log, 512 x 24
 //! ```
@@ -18,6 +18,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::FormatError;
+use super::batch::MOST_ROW;
 use super::fields::{get_bytes, get_u16, get_u32, get_u64, is_zero, put};
 use super::rows::{PageRef, Row};
 use crate::chunk::Form;
@@ -82,8 +83,11 @@ impl Features {
     /// What is stored of chunks is encrypted, whatever the form of a volume. The store never sees a
     /// key: this is for programs that would take what they read for data.
     pub const ENCRYPTION: Self = Self(4);
+    /// Writes to segments are of whole rows.
+    pub const ROWS: Self = Self(8);
     /// What this program knows.
-    const KNOWN: Self = Self(Self::SNAPSHOTS.0 | Self::CODECS.0 | Self::ENCRYPTION.0);
+    const KNOWN: Self =
+        Self(Self::SNAPSHOTS.0 | Self::CODECS.0 | Self::ENCRYPTION.0 | Self::ROWS.0);
 
     /// Whether all of `other` are among these.
     pub fn has(self, other: Self) -> bool {
@@ -94,6 +98,15 @@ impl Features {
     #[must_use]
     pub fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// What rows of so many blocks need.
+    #[must_use]
+    pub fn of_row(row: u32) -> Self {
+        match row {
+            1 => Self::default(),
+            _ => Self::ROWS,
+        }
     }
 
     /// What volumes of this form need.
@@ -143,6 +156,8 @@ pub struct Superblock {
     pub segment_blocks: u32,
     /// The first block of the first segment.
     pub first_block: u64,
+    /// Blocks of a row; 1 in a pool without [`Features::ROWS`].
+    pub row: u32,
     /// Which opening of the pool this is.
     pub incarnation: u32,
     /// Earlier incarnations, and the generation that each began with.
@@ -192,6 +207,9 @@ impl Superblock {
             put(out, at + 8, tail.watermark.to_le_bytes());
         }
         put(out, 168, self.features.0.to_le_bytes());
+        if self.features.has(Features::ROWS) {
+            put(out, 172, self.row.to_le_bytes());
+        }
         let places = (INCARNATIONS_AT..).step_by(INCARNATION);
         for ((incarnation, generation), at) in self.incarnations.iter().zip(places) {
             put(out, at, incarnation.to_le_bytes());
@@ -241,6 +259,10 @@ impl Superblock {
             segments: get_u32(bytes, 68),
             segment_blocks: get_u32(bytes, 72),
             first_block: get_u64(bytes, 80),
+            row: match features.has(Features::ROWS) {
+                true => get_u32(bytes, 172),
+                false => 1,
+            },
             incarnation: get_u32(bytes, 88),
             incarnations: (INCARNATIONS_AT..)
                 .step_by(INCARNATION)
@@ -272,10 +294,13 @@ impl Superblock {
     }
 
     fn check(&self, bytes: &[u8]) -> Result<(), FormatError> {
+        let rows = self.features.has(Features::ROWS);
+        let rest = if rows { 176 } else { 172 };
+        let least = if rows { 2 } else { 1 };
         let ends = [
             (76, 80),
             (116, 120),
-            (172, INCARNATIONS_AT),
+            (rest, INCARNATIONS_AT),
             (
                 INCARNATIONS_AT + self.incarnations.len() * INCARNATION,
                 DIRECTORY_AT,
@@ -293,6 +318,10 @@ impl Superblock {
         });
         if ends.iter().any(|&(from, to)| !is_zero(&bytes[from..to])) {
             Err(FormatError::Field("padding"))
+        } else if !(least..=MOST_ROW).contains(&self.row)
+            || !self.segment_blocks.is_multiple_of(self.row)
+        {
+            Err(FormatError::Field("length of a row"))
         } else if !(8..=1 << 20).contains(&self.segment_blocks) || self.segments == 0 {
             Err(FormatError::Field("number of segments"))
         } else if end.is_none_or(|end| end >> PageRef::PLACE_BITS != 0) || self.first_block == 0 {

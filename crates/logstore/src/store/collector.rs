@@ -157,8 +157,7 @@ impl Store {
         let geometry = self.segments.geometry;
         for &victim in &self.collector.victims {
             let generation = self.segments.get(victim).generation;
-            let block = geometry.block(victim);
-            let scan = Scan::new(victim, generation, block, geometry.segment_blocks);
+            let scan = Scan::new(victim, generation, geometry);
             self.collector.scans.push(scan);
         }
         for number in 0..self.collector.scans.len() as u32 {

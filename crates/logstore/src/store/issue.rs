@@ -8,9 +8,7 @@ use super::segments::Use;
 use super::state::{State, Store};
 use crate::chunk::begin;
 use crate::entry::Entry;
-use crate::format::batch::{
-    Header, Lane, MOST_BATCH_BLOCKS, MOST_BATCH_RECORDS, Place, RecordKind,
-};
+use crate::format::batch::{Header, Lane, MOST_BATCH_RECORDS, Place, RecordKind};
 use crate::format::footer::{self, Item, Trailer, footer_blocks};
 use crate::format::{BLOCK, BLOCK_SECTORS};
 
@@ -39,7 +37,7 @@ impl Store {
         if let Some(open) = &state.open {
             let end = behind(open.data);
             let full = open.records.len() + records as usize > MOST_BATCH_RECORDS
-                || end > MOST_BATCH_BLOCKS * BLOCK_SECTORS as u32;
+                || end > self.segments.geometry.most_batch() * BLOCK_SECTORS as u32;
             if !full && self.fits(lane, records, end) {
                 return true;
             }
@@ -62,8 +60,9 @@ impl Store {
         let open_records = open.map_or(0, |open| open.records.len() as u32);
         let items = (state.items.len() / 32) as u32 + 1 + open_records + records;
         let data = data.div_ceil(BLOCK_SECTORS as u32);
-        let blocks = 1 + data + footer_blocks(items as usize);
-        let most = self.segments.geometry.segment_blocks;
+        let geometry = self.segments.geometry;
+        let blocks = geometry.whole(1 + data) + geometry.whole(footer_blocks(items as usize));
+        let most = geometry.segment_blocks;
         state
             .segment
             .is_some_and(|place| place.block + blocks <= most)
@@ -133,12 +132,17 @@ impl Store {
         );
         let bytes = footer.encode(self.secret, trailer, &state.items);
         state.items.clear();
-        let blocks = (bytes.len() / BLOCK) as u32;
+        let used = (bytes.len() / BLOCK) as u32;
+        let blocks = self.segments.geometry.whole(used);
         let block = self.segments.geometry.block(place.segment) + u64::from(last + 1 - blocks);
         let purpose = Purpose::Footer(place.segment);
         let tag = self.ios.begin(IoOp::Write, block, blocks, purpose);
         let io = self.ios.get_mut(tag);
         io.own = bytes;
+        if blocks > used {
+            io.parts
+                .push(Part::Gap((blocks - used) * BLOCK_SECTORS as u32));
+        }
         io.parts.push(Part::Own);
         self.out.push_back(Action::Submit(tag));
         self.stats.header_blocks += u64::from(blocks);
@@ -172,6 +176,8 @@ impl Store {
     /// Writes a batch at the end of its lane.
     fn submit_batch(&mut self, lane: Lane, mut batch: Batch) {
         self.sequence += 1;
+        let geometry = self.segments.geometry;
+        let blocks = batch.blocks(geometry);
         let state = &mut self.lanes[lane as usize];
         let Some(place) = &mut state.segment else {
             return;
@@ -181,20 +187,21 @@ impl Store {
             incarnation: self.incarnation,
             sequence: self.sequence,
             place: *place,
-            blocks: batch.blocks(),
+            blocks,
+            row: geometry.row,
             before: state.checksum,
             watermark: state.durable.1,
         };
-        let block = self.segments.geometry.block(place.segment) + u64::from(place.block);
+        let block = geometry.block(place.segment) + u64::from(place.block);
         let purpose = Purpose::Batch(lane, batch.number);
-        let tag = self.ios.begin(IoOp::Write, block, batch.blocks(), purpose);
+        let tag = self.ios.begin(IoOp::Write, block, blocks, purpose);
         let io = self.ios.get_mut(tag);
         io.own.resize(BLOCK, 0);
         let bytes = io.own.as_mut_slice().try_into().expect("a block was made");
         batch.checksum = header.encode(self.secret, &batch.records, bytes);
         io.parts.push(Part::Own);
         io.parts.extend_from_slice(&batch.parts);
-        let filled = (batch.blocks() - 1) * BLOCK_SECTORS as u32;
+        let filled = (blocks - 1) * BLOCK_SECTORS as u32;
         if filled > batch.data {
             io.parts.push(Part::Gap(filled - batch.data));
         }
@@ -202,7 +209,7 @@ impl Store {
         batch.items_before = state.items.len();
         let item = Item::Batch(footer::Batch {
             block: place.block,
-            blocks: batch.blocks(),
+            blocks,
             records: batch.records.len() as u32,
             sequence: batch.sequence,
             checksum: batch.checksum,
@@ -214,11 +221,11 @@ impl Store {
         let segment = self.segments.get_mut(place.segment);
         segment.writers += 1;
         segment.last = batch.number;
-        place.block += batch.blocks();
+        place.block += blocks;
         state.checksum = batch.checksum;
         self.stats.header_blocks += 1;
-        self.flusher.unproved += u64::from(batch.blocks());
-        self.checkpoint.log_blocks += u64::from(batch.blocks());
+        self.flusher.unproved += u64::from(blocks);
+        self.checkpoint.log_blocks += u64::from(blocks);
         state.in_flight.push_back(batch);
         self.out.push_back(Action::Submit(tag));
     }
@@ -265,7 +272,7 @@ impl Store {
             sequence: batch.sequence,
             checksum: batch.checksum,
             segment: batch.segment,
-            block: batch.block + batch.blocks(),
+            block: batch.block + batch.blocks(self.segments.geometry),
         };
         let state = &mut self.lanes[lane as usize];
         state.complete = end;

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::io::{Part, Request, Tag};
+use super::segments::Geometry;
 use crate::chunk::{Stored, begin};
 use crate::entry::Lineage;
 use crate::format::BLOCK_SECTORS;
@@ -61,8 +62,9 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    pub fn blocks(&self) -> u32 {
-        1 + self.data.div_ceil(BLOCK_SECTORS as u32)
+    /// Blocks with the header, and those that fill the last row.
+    pub fn blocks(&self, geometry: Geometry) -> u32 {
+        geometry.whole(1 + self.data.div_ceil(BLOCK_SECTORS as u32))
     }
 
     /// Adds data, to the last part if they follow it.

@@ -6,10 +6,10 @@ use super::segments::Use;
 use super::state::{CATALOGUE_PAGES, Store};
 use crate::format::page::{Head, PageKind, encode_inner};
 use crate::format::rows::{PageRef, Row};
-use crate::format::{BLOCK, Block, block_sum};
+use crate::format::{BLOCK, BLOCK_SECTORS, Block, block_sum};
 
-/// Pages of a run.
-const RUN: usize = 64;
+/// Pages of a run at most.
+const RUN: u32 = 64;
 /// Runs that fail one after another before the device counts as failed.
 const MOST_FAILURES: u32 = 4;
 
@@ -45,7 +45,8 @@ impl Store {
         writer.next += 1;
         writer.run.extend_from_slice(bytes);
         writer.targets.push(target);
-        let full = writer.targets.len() == RUN;
+        let row = self.segments.geometry.row;
+        let full = writer.targets.len() == (RUN / row * row) as usize;
         self.segments.add_page(segment, true);
         let place = self.page_ref(target.page);
         let was = match target.second {
@@ -79,21 +80,28 @@ impl Store {
     }
 
     fn end_run(&mut self, stream: usize) {
+        let geometry = self.segments.geometry;
         let writer = &mut self.writers[stream];
         let count = writer.targets.len() as u32;
         let Some(segment) = writer.segment.filter(|_| count > 0) else {
             return;
         };
-        let block = self.segments.geometry.block(segment) + u64::from(writer.next - count);
-        let tag = self.ios.begin(IoOp::Write, block, count, Purpose::MapRun);
+        let block = geometry.block(segment) + u64::from(writer.next - count);
+        let blocks = geometry.whole(count);
+        writer.next += blocks - count;
+        let tag = self.ios.begin(IoOp::Write, block, blocks, Purpose::MapRun);
         let io = self.ios.get_mut(tag);
         core::mem::swap(&mut io.own, &mut writer.run);
         core::mem::swap(&mut io.targets, &mut writer.targets);
         writer.run.clear();
         writer.targets.clear();
         io.parts.push(Part::Own);
+        if blocks > count {
+            let filled = (blocks - count) * BLOCK_SECTORS as u32;
+            io.parts.push(Part::Gap(filled));
+        }
         self.checkpoint.writes += 1;
-        self.stats.map_blocks += u64::from(count);
+        self.stats.map_blocks += u64::from(blocks);
         self.out.push_back(Action::Submit(tag));
     }
 

@@ -112,6 +112,7 @@ impl Store {
             segments: geometry.segments,
             segment_blocks: geometry.segment_blocks,
             first_block: geometry.first_block,
+            row: geometry.row,
             incarnation: 1,
             incarnations: Vec::new(),
             next_lineage: 1,
@@ -119,7 +120,7 @@ impl Store {
             segment_pages: geometry.segments.div_ceil(SegmentRow::PER_PAGE as u32),
             catalogue_pages: CATALOGUE_PAGES,
             tails: [Tail::default(); 3],
-            features: Features::default(),
+            features: Features::of_row(geometry.row),
             directory: Vec::new(),
             log: Vec::new(),
         };
@@ -186,6 +187,7 @@ impl Store {
             segments: superblock.segments,
             segment_blocks: superblock.segment_blocks,
             first_block: superblock.first_block,
+            row: superblock.row,
         };
         let limits = Limits::new(geometry, &options).ok_or(OpenError::Size)?;
         let system = superblock.segment_pages + superblock.catalogue_pages;

@@ -33,13 +33,7 @@ impl Replay {
     ) -> impl Iterator<Item = u32> + use<> {
         self.log.clone_from(&superblock.log);
         for entry in &superblock.log {
-            let block = geometry.block(entry.segment);
-            let scan = Scan::new(
-                entry.segment,
-                entry.generation,
-                block,
-                geometry.segment_blocks,
-            );
+            let scan = Scan::new(entry.segment, entry.generation, geometry);
             self.scans
                 .push(scan.within(entry.incarnation, entry.from, entry.end));
         }

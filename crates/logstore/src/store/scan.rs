@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::io::IoError;
+use super::segments::Geometry;
 use crate::format::batch::{Header, Lane, Place, Record, check_payload};
 use crate::format::footer::{Item, Trailer};
 use crate::format::{BLOCK_SECTORS, Block};
@@ -45,6 +46,7 @@ pub(super) struct Scan {
     incarnation: Option<u32>,
     first_block: u64,
     blocks: u32,
+    row: u32,
     stage: Stage,
     pub batches: Vec<FoundBatch>,
     /// The footer was good: nothing is missing.
@@ -52,16 +54,18 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// All batches of a segment whose first block is `first_block`.
-    pub fn new(segment: u32, generation: u32, first_block: u64, blocks: u32) -> Self {
+    /// All batches of a segment.
+    pub fn new(segment: u32, generation: u32, geometry: Geometry) -> Self {
+        let blocks = geometry.segment_blocks;
         Self {
             segment,
             generation,
             from: 0,
             end: blocks,
             incarnation: None,
-            first_block,
+            first_block: geometry.block(segment),
             blocks,
+            row: geometry.row,
             stage: Stage::Trailer,
             batches: Vec::new(),
             by_footer: false,
@@ -172,6 +176,7 @@ impl Scan {
         let (header, checksum) = decoded.ok()?;
         let known = self.incarnation;
         let counts = known.is_none_or(|known| known == header.incarnation);
+        let counts = counts && header.row == self.row;
         (counts && block + header.blocks <= self.blocks).then_some((header, checksum))
     }
 
@@ -197,7 +202,8 @@ impl Scan {
             if batch.block != next || batch.blocks > end - next {
                 return None;
             }
-            check_payload(first, batch.block, batch.blocks, &batch.records).ok()?;
+            let length = (batch.blocks, self.row);
+            check_payload(first, batch.block, length, &batch.records).ok()?;
             next += batch.blocks;
         }
         Some(found)

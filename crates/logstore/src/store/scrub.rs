@@ -133,8 +133,7 @@ impl Store {
             }
             segment.readers += 1;
             let (generation, end) = (segment.generation, segment.done);
-            let block = geometry.block(number);
-            let scan = Scan::new(number, generation, block, geometry.segment_blocks);
+            let scan = Scan::new(number, generation, geometry);
             scrubber.scan = Some(scan.up_to(end));
             scrubber.segment = Some(number);
             return true;

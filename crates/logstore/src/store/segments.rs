@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::format::BLOCK_SECTORS;
-use crate::format::batch::{Lane, MOST_BATCH_BLOCKS};
+use crate::format::batch::{Lane, MOST_BATCH_BLOCKS, MOST_ROW};
 use crate::format::rows::{Row, SegmentRow};
 
 /// Where segments are.
@@ -18,7 +18,16 @@ pub struct Geometry {
     pub segment_blocks: u32,
     /// The first block of the first one.
     pub first_block: u64,
+    /// Blocks of a row: every write to a segment is of whole rows, counted from the first block on.
+    /// 1 where the device takes any block by itself.
+    pub row: u32,
 }
+
+/// Blocks of a batch at most, with its header, where writes are of whole rows.
+const MOST_ROWS: u32 = 112;
+/// Blocks of a segment at least: the longest write and its header, and a footer.
+const LEAST_BATCH: u32 = super::io::MOST_BLOCKS + 1;
+const LEAST_FOOTER: u32 = 7;
 
 impl Geometry {
     /// The first block of a segment.
@@ -34,12 +43,34 @@ impl Geometry {
         (segment < u64::from(self.segments)).then_some((segment as u32, within))
     }
 
+    /// So many blocks, and those that fill the last row.
+    pub(super) fn whole(&self, blocks: u32) -> u32 {
+        blocks.next_multiple_of(self.row)
+    }
+
+    /// Blocks of data in a batch at most. With its header a full one is whole rows, so that garbage
+    /// collection leaves no gap.
+    pub(super) fn most_batch(&self) -> u32 {
+        match self.row {
+            1 => MOST_BATCH_BLOCKS,
+            row => MOST_ROWS / row * row - 1,
+        }
+    }
+
+    /// Whether segments have room for the longest write, and are of whole rows.
+    pub(super) fn is_possible(&self) -> bool {
+        let least = || self.whole(LEAST_BATCH) + self.whole(LEAST_FOOTER);
+        (1..=MOST_ROW).contains(&self.row)
+            && self.segment_blocks >= least()
+            && self.segment_blocks.is_multiple_of(self.row)
+    }
+
     /// Blocks of data in a segment, at most, that it is worth to move: a few less than there are in
     /// one that garbage collection has filled with full batches, so that it comes to an end.
     pub(super) fn most_live(&self) -> u32 {
         let blocks = self.segment_blocks;
-        let footer = 1 + blocks.div_ceil(128);
-        let filled = blocks.saturating_sub(footer + blocks.div_ceil(MOST_BATCH_BLOCKS + 1));
+        let footer = self.whole(1 + blocks.div_ceil(128));
+        let filled = blocks.saturating_sub(footer + blocks.div_ceil(self.most_batch() + 1));
         filled.saturating_sub((blocks / 16).max(2))
     }
 
@@ -281,4 +312,59 @@ impl Segments {
 /// Whether the segment table says that there are data.
 fn holds_data(used: Use) -> bool {
     matches!(used, Use::Open | Use::Closed | Use::Victim | Use::Drained)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::footer::footer_blocks;
+
+    fn geometry(row: u32, segment_blocks: u32) -> Geometry {
+        Geometry {
+            segments: 1,
+            segment_blocks,
+            first_block: 1,
+            row,
+        }
+    }
+
+    #[test]
+    fn full_batches_are_whole_rows_and_garbage_collection_comes_to_an_end() {
+        for row in 1..=MOST_ROW {
+            for blocks in [64u32, 256, 4096].map(|blocks| blocks.next_multiple_of(row)) {
+                let geometry = geometry(row, blocks);
+                if !geometry.is_possible() {
+                    continue;
+                }
+                let batch = geometry.most_batch() + 1;
+                assert_eq!(geometry.whole(batch), batch, "row {row}");
+                assert!(batch > super::super::io::MOST_BLOCKS, "row {row}");
+                // What full batches put into a segment, with its footer.
+                let (mut live, mut items, mut at) = (0, 0, 0);
+                loop {
+                    let fits = |data: u32| {
+                        let footer = geometry.whole(footer_blocks((items + 1 + data) as usize));
+                        at + geometry.whole(1 + data) + footer <= blocks
+                    };
+                    let Some(data) = (1..batch).rev().find(|data| fits(*data)) else {
+                        break;
+                    };
+                    (live, items) = (live + data, items + 1 + data);
+                    at += geometry.whole(1 + data);
+                }
+                let most = geometry.most_live();
+                assert!(most < live && 2 * most > live, "{live} {most} row {row}");
+            }
+        }
+    }
+
+    #[test]
+    fn segments_of_parts_of_rows_and_rows_that_are_none_are_impossible() {
+        for (row, blocks) in [(0, 64), (3, 64), (MOST_ROW + 1, 66), (1, 39), (4, 40)] {
+            assert!(!geometry(row, blocks).is_possible(), "{row} {blocks}");
+        }
+        for (row, blocks) in [(1, 40), (2, 42), (4, 44), (15, 60)] {
+            assert!(geometry(row, blocks).is_possible(), "{row} {blocks}");
+        }
+    }
 }

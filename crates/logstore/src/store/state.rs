@@ -27,8 +27,6 @@ use crate::table::Table;
 
 /// Pages that the catalogue of volumes can have.
 pub(super) const CATALOGUE_PAGES: u32 = 64;
-/// Blocks of a segment at least: the longest write, its header and a footer.
-const LEAST_SEGMENT: u32 = super::io::MOST_BLOCKS + 8;
 /// Snapshots of a volume at most.
 pub const MOST_SNAPSHOTS: usize = 256;
 /// Volumes and snapshots of a pool at most.
@@ -249,6 +247,9 @@ pub(super) struct Limits {
 impl Limits {
     /// Nothing when there are too few segments to work at all.
     pub fn new(geometry: Geometry, options: &Options) -> Option<Self> {
+        if !geometry.is_possible() {
+            return None;
+        }
         let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
         let records = options
             .records
@@ -256,6 +257,8 @@ impl Limits {
             .clamp(256, 1 << 20);
         // Every record may be of another leaf; what stands above the leaves is written twice.
         let pages = records as u64 + records as u64 / 8 + 16 + u64::from(geometry.segments) / 60;
+        // Each phase of a checkpoint fills the last row of its two runs.
+        let pages = pages + 6 * u64::from(geometry.row - 1);
         let map = pages.div_ceil(u64::from(geometry.segment_blocks)) as u32 + 2;
         let map_reserve = 2 * map;
         let lead = (geometry.segments / 12).max(4);
@@ -264,7 +267,7 @@ impl Limits {
             .checked_sub(map_reserve + lead + 2 * KEPT)?;
         // Somewhere there is always a segment with less in it than is worth to move.
         let capacity = u64::from(rest) * u64::from(geometry.most_live()) * 97 / 100;
-        (capacity > 0 && geometry.segment_blocks >= LEAST_SEGMENT).then_some(Self {
+        (capacity > 0).then_some(Self {
             records,
             log_blocks: 2 * records as u64,
             map_reserve,

@@ -24,6 +24,7 @@ fn overwrites_of_a_few_chunks_are_cut_before_the_log_is_longer_than_a_superblock
         segments: 700,
         segment_blocks: 40,
         first_block: 2 * SUPER_BLOCKS,
+        row: 1,
     };
     let mut world = World::new(1, geometry, Options::default());
     world.create(8);
@@ -138,6 +139,7 @@ fn a_volume_that_takes_many_checkpoints_to_delete_may_be_collected_when_that_beg
             segments: 250,
             segment_blocks: 80,
             first_block: 2 * SUPER_BLOCKS,
+            row: 1,
         };
         let mut world = World::new(seed, geometry, Options::default());
         let (wide, busy) = (world.create(2600 * 336), world.create(3000));

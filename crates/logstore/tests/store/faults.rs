@@ -121,6 +121,7 @@ fn blocks_that_look_like_headers_are_data_when_a_tenant_writes_them() {
                         block,
                     },
                     blocks: 1,
+                    row: 1,
                     before: 0,
                     watermark: 999_999,
                 };

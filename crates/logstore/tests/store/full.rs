@@ -5,6 +5,7 @@ use flashyard_logstore::{Geometry, Lineage, Options};
 use crate::device::{CUTS, Cut};
 use crate::load::Load;
 use crate::model::Ask;
+use crate::rows::{ROWS, of_rows};
 use crate::world::{World, small};
 
 /// Writes from end to end until the pool says that it is full; how many chunks were taken.
@@ -28,7 +29,22 @@ fn fill(world: &mut World, lineage: Lineage, chunks: u64) -> u64 {
 
 #[test]
 fn a_full_pool_refuses_new_chunks_takes_overwrites_and_does_not_creep() {
-    let mut world = World::new(5, small(), Options::default());
+    does_not_creep(small());
+}
+
+#[test]
+fn a_full_pool_of_rows_does_not_creep() {
+    for row in [ROWS[0], ROWS[2], ROWS[4]] {
+        let geometry = Geometry {
+            segments: 120,
+            ..of_rows(row)
+        };
+        does_not_creep(geometry);
+    }
+}
+
+fn does_not_creep(geometry: Geometry) {
+    let mut world = World::new(5, geometry, Options::default());
     let lineage = world.create(4000);
     let filled = fill(&mut world, lineage, 4000);
     let capacity = world.store.space().capacity;

@@ -2,20 +2,35 @@
 //! and power cuts, one after another. `FLASHYARD_ROUNDS=100` makes it a search.
 
 use flashyard_logstore::format::batch::Lane;
-use flashyard_logstore::{Form, Options, State};
+use flashyard_logstore::{Form, Geometry, Options, State};
 use flashyard_time::Rng;
 
 use crate::device::CUTS;
 use crate::load::Load;
+use crate::rows::{ROWS, of_rows};
 use crate::world::{FORMS, World, small};
 
 #[test]
 fn lives_of_pools_keep_their_promises() {
-    let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
-    let rounds: u64 = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
-    let (mut errors, mut deletes, mut moved) = (0, 0, 0);
     // 181: writes waited for a cut that commits of the list of segments never let begin.
-    for seed in (0..16 * rounds).chain([181]) {
+    lives((0..16 * rounds()).chain([181]), |_| small());
+}
+
+#[test]
+fn lives_of_pools_whose_writes_are_of_whole_rows_keep_them_too() {
+    lives(1000..1000 + 16 * rounds(), |seed| {
+        of_rows(ROWS[seed as usize % ROWS.len()])
+    });
+}
+
+fn rounds() -> u64 {
+    let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
+    rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(1)
+}
+
+fn lives(seeds: impl Iterator<Item = u64>, geometry: impl Fn(u64) -> Geometry) {
+    let (mut errors, mut deletes, mut moved) = (0, 0, 0);
+    for seed in seeds {
         let mut chance = Rng::new(seed);
         let options = Options {
             leaves: chance.below(40) as usize,
@@ -24,7 +39,7 @@ fn lives_of_pools_keep_their_promises() {
             unproved_blocks: 20 + chance.below(400),
             ..Options::default()
         };
-        let mut world = World::new(seed, small(), options);
+        let mut world = World::new(seed, geometry(seed), options);
         world.create(1 + chance.below(500));
         let (chunks, form) = (1 + chance.below(200), form(&mut chance));
         world.create_formed(chunks, form);

@@ -14,6 +14,7 @@ use flashyard_time::Rng;
 use crate::device::{BLOCK, Cut, Device};
 use crate::model::{Ask, Model, Version, is_zero};
 use crate::referenced::Referenced;
+use crate::rows::UsedRows;
 
 pub const SUPER_BLOCKS: u64 = (SUPERBLOCK / BLOCK) as u64;
 
@@ -35,6 +36,7 @@ struct InFlight {
 pub struct World {
     pub store: Store,
     pub device: Device,
+    rows: UsedRows,
     pub model: Model,
     pub chance: Rng,
     pub options: Options,
@@ -107,6 +109,7 @@ pub fn small() -> Geometry {
         segments: 80,
         segment_blocks: 40,
         first_block: 2 * SUPER_BLOCKS,
+        row: 1,
     }
 }
 
@@ -119,6 +122,7 @@ impl World {
         let mut world = Self {
             store: store.expect("there are segments enough"),
             device,
+            rows: UsedRows::new(geometry),
             model: Model::default(),
             chance: Rng::new(seed),
             options,
@@ -333,6 +337,7 @@ impl World {
             assert_eq!(bytes.len(), blocks as usize * BLOCK, "parts fill the write");
             if op == IoOp::Write {
                 self.referenced.assert_free(block, blocks);
+                self.rows.take(block, &bytes);
             }
             if self.cut_at == Some(self.writes) {
                 self.in_flight.push(InFlight {

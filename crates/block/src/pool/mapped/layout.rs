@@ -61,6 +61,7 @@ impl Signpost {
             segments: (end.saturating_sub(FIRST_BLOCK) / segment_blocks) as u32,
             segment_blocks: segment_blocks as u32,
             first_block: FIRST_BLOCK,
+            row: 1,
         }
     }
 }
