@@ -15,6 +15,12 @@ pub trait Copies {
     /// How many copies of a block can be read now; 0 for what is not on the device.
     fn count(&self, lba: u64) -> usize;
 
+    /// How many of these are stored as they are; the others, which follow, are computed of what
+    /// other blocks hold.
+    fn stored(&self, lba: u64) -> usize {
+        self.count(lba)
+    }
+
     /// Reads one of them into `into`. [`IoError::OutOfRange`] if there is no such copy, or the
     /// range lies on several members.
     fn read(&self, tag: Tag, copy: usize, lba: u64, into: Buf) -> IoFuture;

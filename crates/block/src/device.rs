@@ -72,6 +72,16 @@ impl Default for Health {
     }
 }
 
+/// The part of a device that takes whole rows only; a write of anything else there gets
+/// [`IoError::Unsupported`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeRows {
+    /// The byte at which it begins. It goes on to the end.
+    pub from: u64,
+    /// Bytes of a row.
+    pub bytes: u64,
+}
+
 /// A block device. A device checks ranges and answers [`IoError::OutOfRange`] itself, for every
 /// caller.
 pub trait Device {
@@ -118,6 +128,11 @@ pub trait Device {
 
     /// Its copies, if it keeps several of each block.
     fn copies(&self) -> Option<&dyn Copies> {
+        None
+    }
+
+    /// Where it takes whole rows only, each written once between two times that it is not needed.
+    fn rows(&self) -> Option<WholeRows> {
         None
     }
 

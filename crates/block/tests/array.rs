@@ -30,7 +30,11 @@ fn an_array_of_any_layout_is_a_device() {
             (6, 2, true),
         ] {
             let devices = memories(members, 16 * MIB);
-            let layout = Layout { copies, safe_read };
+            let layout = Layout {
+                copies,
+                parity: 0,
+                safe_read,
+            };
             let options = Options::default();
             let array =
                 Array::create(&rt, new(&devices), arrays::ARRAY, layout, options, false).await;

@@ -73,6 +73,7 @@ fn latency() -> FaultRule {
 async fn create(rt: &Rt, members: &[SharedDevice], copies: usize) -> Rc<Array> {
     let layout = Layout {
         copies,
+        parity: 0,
         safe_read: true,
     };
     let options = Options::default();

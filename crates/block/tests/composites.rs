@@ -303,7 +303,11 @@ async fn array(rt: &Rt, devices: Vec<SharedDevice>, copies: usize, safe_read: bo
         let name = format!("d{at}");
         NewMember { name, device }
     });
-    let layout = Layout { copies, safe_read };
+    let layout = Layout {
+        copies,
+        parity: 0,
+        safe_read,
+    };
     let options = ArrayOptions::default();
     let made = Array::create(rt, members.collect(), [7; 16], layout, options, false).await;
     made.expect("they hold nothing")

@@ -27,6 +27,7 @@ async fn mirrors(rt: &Rt, seed: u64) -> SharedDevice {
     });
     let layout = Layout {
         copies: 2,
+        parity: 0,
         safe_read: seed.is_multiple_of(2),
     };
     let options = Options::default();

@@ -59,6 +59,7 @@ impl Life {
         let layers: Vec<Rc<FaultDevice>> = devices.iter().map(layer).collect();
         let layout = Layout {
             copies,
+            parity: 0,
             safe_read: false,
         };
         let new = new(&members(&layers));

@@ -208,6 +208,7 @@ impl Work<'_> {
         let spares: Vec<(String, NodeId)> = array.spares.iter().filter_map(named).collect();
         let layout = Layout {
             copies: array.copies() as usize,
+            parity: 0,
             safe_read: array.safe_read == Some(true),
         };
         let whole = devices.len() == array.devices.len();

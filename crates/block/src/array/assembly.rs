@@ -8,7 +8,8 @@
 //! - Each opening and each failure begins an incarnation with a number drawn by chance. So members
 //!   that were used apart have histories of which neither continues the other: refused.
 //! - Members that are not here may have gone on without those that are, if they have a copy of
-//!   every set. If so it takes somebody who knows better: `degraded`.
+//!   every set, or with parity as many columns as are needed. If so it takes somebody who knows
+//!   better: `degraded`.
 
 use super::error::ArrayError;
 use super::geometry::Geometry;
@@ -194,7 +195,7 @@ fn fits(candidate: &Candidate, newest: &Record, member: usize, notes: &mut Vec<S
     let needs = match newest.members[member].part {
         // It is looked at again before it is used.
         Part::Spare => 0,
-        part @ Part::Copy(_) => newest.bytes_of(part),
+        part @ (Part::Copy(_) | Part::Column(_)) => newest.bytes_of(part),
     };
     let (name, bytes) = (&candidate.name, candidate.bytes);
     if bytes < needs {
@@ -219,11 +220,13 @@ fn lack(newest: &Record, member: usize, own: &Record) -> Lack {
             .of_set(set as usize)
             .filter(|(it, _)| *it != at)
             .collect(),
+        Part::Column(_) => newest.of_set(0).filter(|(it, _)| *it != at).collect(),
         Part::Spare => Vec::new(),
     };
     others.retain(|(_, it)| it.state == MemberState::Active);
-    if member.state == MemberState::Active && others.is_empty() {
-        // No other member can have later data of its set.
+    let others = newest.count(others.iter().map(|(_, it)| *it));
+    if member.state == MemberState::Active && others < newest.needed() {
+        // No other members can have later data of its set.
         return Lack::Nothing;
     }
     // A record is begun when the one before is everywhere.
@@ -249,21 +252,21 @@ fn check_copies(
     for set in 0..newest.geometry.sets() {
         let active = newest.of_set(set);
         let active = active.filter(|(_, member)| member.state == MemberState::Active);
-        let (mut here, mut away) = (0, Vec::new());
+        let (mut here, mut away) = (Vec::new(), Vec::new());
         for (at, member) in active {
             match (places[at], lacks[at]) {
-                (Some(_), Lack::Nothing) => here += 1,
+                (Some(_), Lack::Nothing) => here.push(member),
                 (Some(_), _) => {}
-                (None, _) => away.push(member.label.clone()),
+                (None, _) => away.push(member),
             }
         }
-        if here == 0 {
+        if newest.count(here.into_iter()) < newest.needed() {
             let labels = newest.of_set(set).filter(|(at, _)| places[*at].is_none());
             let labels = labels.map(|(_, member)| member.label.clone());
             return Err(ArrayError::NoCopy(labels.collect()));
         }
-        others_could &= !away.is_empty();
-        missing.extend(away);
+        others_could &= newest.count(away.iter().copied()) >= newest.needed();
+        missing.extend(away.iter().map(|member| member.label.clone()));
     }
     match others_could && !degraded {
         true => Err(ArrayError::MayBeOld(missing)),

@@ -280,7 +280,7 @@ impl Set {
 }
 
 /// What was read, in a buffer.
-fn into_buf(data: Data) -> Result<Buf, IoError> {
+pub(super) fn into_buf(data: Data) -> Result<Buf, IoError> {
     match data {
         Data::Buf(buf) => Ok(buf),
         Data::Zeroes(len) => Buf::take_zeroed(len).ok_or(IoError::Busy),

@@ -20,13 +20,16 @@ impl Shared {
         devices: Vec<NewMember>,
         force: bool,
     ) -> Result<(), ArrayError> {
+        if self.record.borrow().parity > 0 {
+            return Err(ArrayError::Fixed);
+        }
         let copies = self.record.borrow().copies as usize;
         let sets = devices.len() / copies.max(1);
         if sets == 0 || !devices.len().is_multiple_of(copies) {
             return Err(ArrayError::Members(devices.len(), copies));
         }
         self.check_new(&devices, 0, force).await?;
-        let span = span_of(&devices, sets)?;
+        let span = span_of(&devices, sets, 0)?;
         {
             let record = self.record.borrow();
             let full = record.geometry.spans.len() == MAX_SPANS;
@@ -132,7 +135,8 @@ impl Shared {
         let Some(set) = self.set_of(old.id) else {
             return Err(ArrayError::NotAMember(old.label.borrow().clone()));
         };
-        if set.is_rebuilding() || set.all().len() > MAX_COPIES {
+        let full = set.span.rows.is_none() && set.all().len() > MAX_COPIES;
+        if set.is_rebuilding() || full {
             let rebuilt = set.members_that(|it| it.state.get() == MemberState::Rebuilding);
             let name = rebuilt.first().unwrap_or(&old).label.borrow().clone();
             return Err(ArrayError::Rebuilding(name));
@@ -151,6 +155,7 @@ impl Shared {
             self.put_in_place(&set, &old, &member).await
         } else {
             old.leaving.set(true);
+            member.column.set(old.column.get());
             let added = self.add_copy(&set, &member, None).await;
             old.leaving.set(added.is_ok());
             added
@@ -201,7 +206,13 @@ impl Shared {
         if let Some(set) = self.set_of(member.id) {
             let copies = self.record.borrow().copies as usize;
             let others = set.members_that(|it| it.is_active() && it.id != member.id);
-            if others.is_empty() || (member.is_active() && others.len() < copies) {
+            // The place of a column is never empty, whether what is there works or not.
+            let column = |it: &Rc<Member>| it.column.get() == member.column.get();
+            let is_needed = match set.span.rows {
+                Some(_) => !others.iter().any(column),
+                None => others.is_empty() || (member.is_active() && others.len() < copies),
+            };
+            if is_needed {
                 return Err(ArrayError::Needed(name.to_owned()));
             }
         }
@@ -352,15 +363,25 @@ impl Set {
 }
 
 /// The span of new sets.
-pub(super) fn span_of(devices: &[NewMember], sets: usize) -> Result<Span, ArrayError> {
+pub(super) fn span_of(
+    devices: &[NewMember],
+    sets: usize,
+    parity: usize,
+) -> Result<Span, ArrayError> {
     let bytes = |new: &NewMember| {
         let info = new.device.info();
         info.blocks * u64::from(info.block_size)
     };
     let smallest = devices.iter().min_by_key(|new| bytes(new));
     let smallest = smallest.ok_or(ArrayError::Members(0, 1))?;
-    let span = Span::of(sets as u32, bytes(smallest));
-    let least = super::geometry::MAP_START + (2 << 20);
+    let (span, least) = match parity {
+        0 => (Span::of(sets as u32, bytes(smallest)), 2 << 20),
+        _ => {
+            let span = Span::of_rows(devices.len(), parity, bytes(smallest));
+            (span, 6 << 20)
+        }
+    };
+    let least = super::geometry::MAP_START + least;
     span.ok_or_else(|| ArrayError::TooSmall(smallest.name.clone(), bytes(smallest), least))
 }
 
@@ -368,8 +389,16 @@ pub(super) fn span_of(devices: &[NewMember], sets: usize) -> Result<Span, ArrayE
 pub(super) fn list(record: &mut Record, set: &Set) {
     let since = record.generation;
     for member in set.all().iter() {
-        let part = Part::Copy(set.number as u32);
+        let part = part_of(set, member);
         record.members.push(entry(member, part, since));
+    }
+}
+
+/// What a member of a set is there for.
+pub(super) fn part_of(set: &Set, member: &Member) -> Part {
+    match set.span.rows {
+        Some(_) => Part::Column(member.column.get() as u32),
+        None => Part::Copy(set.number as u32),
     }
 }
 

@@ -7,13 +7,25 @@ use flashyard_runtime::Buf;
 use super::Array;
 use super::careful::to_the_end;
 use super::member::Member;
+use super::rows::UNIT;
 use super::set::{At, Set};
 use crate::{Copies, Healed, IoError, IoFuture, Tag};
 
 impl Copies for Array {
     fn count(&self, lba: u64) -> usize {
         let found = self.whole_piece(lba, 1);
-        found.map_or(0, |(set, _)| set.active())
+        found.map_or(0, |(set, at)| match set.block_of(at) {
+            Some((rows, _, column)) => set.sources(rows, column).len(),
+            None => set.active(),
+        })
+    }
+
+    fn stored(&self, lba: u64) -> usize {
+        let found = self.whole_piece(lba, 1);
+        found.map_or(0, |(set, at)| match set.block_of(at) {
+            Some((_, _, column)) => usize::from(set.of_column(column).is_some()),
+            None => set.active(),
+        })
     }
 
     fn read(&self, tag: Tag, copy: usize, lba: u64, into: Buf) -> IoFuture {
@@ -22,6 +34,12 @@ impl Copies for Array {
             Ok(found) => found,
             Err(error) => return IoFuture::ready(Err(error)),
         };
+        if let Some((rows, block, column)) = set.block_of(at) {
+            if at.bytes > UNIT {
+                return IoFuture::ready(Err(IoError::OutOfRange));
+            }
+            return IoFuture::boxed(set.read_source_of(rows, tag, (block, column), copy, into));
+        }
         IoFuture::boxed(async move {
             // Copies of an unequal region are not what they were before: none was read.
             set.make_equal(set.tracked(at)).await?;
@@ -39,7 +57,12 @@ impl Copies for Array {
         );
         Box::pin(async move {
             let (set, at) = found?;
-            let healed = to_the_end(&rt, async move { set.heal_with(tag, at, data).await });
+            let healed = to_the_end(&rt, async move {
+                match set.block_of(at) {
+                    Some(block) => set.heal_block(tag, block, data).await,
+                    None => set.heal_with(tag, at, data).await,
+                }
+            });
             healed.await.unwrap_or(Err(IoError::Aborted))
         })
     }

@@ -10,7 +10,7 @@ use super::set::At;
 use super::shared::Shared;
 use crate::gate::Span as Range;
 use crate::range::locate_io;
-use crate::{Copies, Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag};
+use crate::{Copies, Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag, WholeRows};
 
 impl Shared {
     fn info(&self) -> Info {
@@ -22,8 +22,9 @@ impl Shared {
             .collect();
         let block_size = record.geometry.block_size;
         let sets = record.geometry.spans.first().map_or(1, |span| span.sets);
+        let rows = record.geometry.rows();
         let stripe = match sets {
-            1 => 0,
+            1 => rows.map_or(0, |rows| (rows.row() / u64::from(block_size)) as u32),
             sets => sets * (geometry::STRIPE / u64::from(block_size)) as u32,
         };
         let most = |of: fn(&Info) -> u32| infos.iter().map(of).max().unwrap_or(0);
@@ -170,6 +171,15 @@ impl Device for Array {
 
     fn copies(&self) -> Option<&dyn Copies> {
         Some(self)
+    }
+
+    fn rows(&self) -> Option<WholeRows> {
+        let record = self.shared.record.borrow();
+        let rows = record.geometry.rows()?;
+        Some(WholeRows {
+            from: rows.alike,
+            bytes: rows.row(),
+        })
     }
 
     fn is_page_cached(&self) -> bool {

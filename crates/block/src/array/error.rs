@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::assembly::NoRecord;
 use super::geometry::{MAX_COPIES, MAX_MEMBERS, MAX_SPANS};
+use super::rows::MAX_COLUMNS;
 use crate::IoError;
 
 /// See the module. `Display` is one line that says what to do.
@@ -11,6 +12,12 @@ use crate::IoError;
 pub enum ArrayError {
     /// So many members cannot be sets of so many copies.
     Members(usize, usize),
+    /// So many members cannot be rows with so many columns of parity.
+    Columns(usize, usize),
+    /// There is nothing to compare where there is parity.
+    SafeRead,
+    /// An array with parity does not grow.
+    Fixed,
     /// More members or parts than an array can have.
     TooMany,
     /// A device has not the block size of the others: its name, its block size, theirs.
@@ -55,6 +62,17 @@ impl fmt::Display for ArrayError {
             Self::Members(members, copies) => write!(
                 f,
                 "{members} devices cannot be sets of {copies} copies: give a multiple of the copies (1 to {MAX_COPIES}), and at least one set"
+            ),
+            Self::Columns(members, parity) => write!(
+                f,
+                "{members} devices cannot have parity for the loss of {parity}: give {} to {MAX_COLUMNS}",
+                parity + 2
+            ),
+            Self::SafeRead => f.write_str(
+                "safe_read compares copies, and with parity there are none: leave it out, since mapped pools verify what they read",
+            ),
+            Self::Fixed => f.write_str(
+                "an array with parity does not grow: make a second pool",
             ),
             Self::TooMany => write!(
                 f,

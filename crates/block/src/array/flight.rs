@@ -273,8 +273,12 @@ impl Set {
             return Settled::Ended(Err(IoError::NotReady));
         }
         for child in &flight.children {
-            if let Child::Ended(member, Err(error)) = child {
-                shared.fail(self, member, Failure::Error(*error));
+            if let Child::Ended(member, Err(error)) = child
+                && !shared.fail(self, member, Failure::Error(*error))
+            {
+                // One that is needed has missed it.
+                self.unsettle(&shared, flight);
+                return Settled::Ended(Err(*error));
             }
         }
         match shared.is_recorded() {
@@ -302,6 +306,10 @@ impl Set {
             Err(_) => {
                 member.count(|counts| counts.read_errors += 1);
                 let (set, tag, at) = (self.own(), flight.tag, flight.at);
+                if let Some(rows) = self.span.rows.filter(|rows| at.at >= rows.alike) {
+                    let read = set.read_column_carefully(rows, tag, at, member.column.get());
+                    return Settled::Goes(IoFuture::boxed(read));
+                }
                 Settled::Goes(IoFuture::boxed(set.read_carefully(tag, at)))
             }
         }

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use super::rows::Rows;
+
 /// Bytes of a region where a member has at most [`MAX_REGIONS`] of them.
 const REGION: u64 = 1 << 20;
 /// Regions of a member at most; a larger member has larger regions.
@@ -32,6 +34,8 @@ pub(super) struct Span {
     pub(super) data: u64,
     /// Bytes of a region.
     pub(super) region: u64,
+    /// How data and parity lie on the members of a set; nothing where members are copies.
+    pub(super) rows: Option<Rows>,
 }
 
 /// All spans, in the order of the array's bytes.
@@ -63,7 +67,23 @@ impl Span {
             regions -= 1;
         }
         let data = regions * region;
-        (regions > 0 && sets > 0).then_some(Self { sets, data, region })
+        (regions > 0 && sets > 0).then_some(Self {
+            sets,
+            data,
+            region,
+            rows: None,
+        })
+    }
+
+    /// The span of a set with parity over so many members; none if they are too small.
+    pub(super) fn of_rows(columns: usize, parity: usize, member: u64) -> Option<Self> {
+        let span = Self::of(1, member)?;
+        let rows = Rows::new(columns, parity, span.region);
+        let rows = Some(rows).filter(|rows| rows.alike < span.data);
+        rows.map(|rows| Self {
+            rows: Some(rows),
+            ..span
+        })
     }
 
     /// Regions of each member.
@@ -83,13 +103,20 @@ impl Span {
 
     /// Bytes of all its sets.
     fn bytes(&self) -> u64 {
-        self.data * u64::from(self.sets)
+        match self.rows {
+            Some(rows) => rows.bytes(self.data),
+            None => self.data * u64::from(self.sets),
+        }
     }
 
     /// Whether its numbers can be those of a span.
     pub(super) fn is_possible(&self) -> bool {
         let sizes = self.region.is_power_of_two() && (REGION..=1 << 40).contains(&self.region);
+        let rows = self
+            .rows
+            .is_none_or(|rows| self.sets == 1 && rows.alike < self.data);
         sizes
+            && rows
             && self.data > 0
             && self.data <= crate::MAX_BYTES
             && self.data.is_multiple_of(self.region)
@@ -108,6 +135,11 @@ impl Geometry {
     /// Bytes of the array.
     pub(super) fn bytes(&self) -> u64 {
         self.spans.iter().map(Span::bytes).sum()
+    }
+
+    /// How its rows are, where there is parity.
+    pub(super) fn rows(&self) -> Option<Rows> {
+        self.spans.first().and_then(|span| span.rows)
     }
 
     /// Sets of all spans.
@@ -145,6 +177,17 @@ impl Geometry {
         for span in &self.spans {
             let from = at.clamp(start, start + span.bytes()) - start;
             let to = (at + bytes).clamp(start, start + span.bytes()) - start;
+            if span.rows.is_some() {
+                let mut next = from;
+                while next < to {
+                    let piece = span.piece(first_set, next, to - next);
+                    next += piece.bytes;
+                    pieces.push(piece);
+                }
+                start += span.bytes();
+                first_set += span.sets as usize;
+                continue;
+            }
             for set in 0..u64::from(span.sets) {
                 let range = span.held(set, from)..span.held(set, to);
                 if !range.is_empty() {
@@ -166,11 +209,12 @@ impl Span {
     fn piece(&self, first_set: usize, at: u64, bytes: u64) -> Piece {
         let sets = u64::from(self.sets);
         if sets == 1 {
-            return Piece {
-                set: first_set,
-                at,
-                bytes: bytes.min(self.data - at),
+            let bytes = match self.rows {
+                Some(rows) => rows.together(at, bytes.min(self.bytes() - at)),
+                None => bytes.min(self.data - at),
             };
+            let set = first_set;
+            return Piece { set, at, bytes };
         }
         let (stripe, inside) = (at / STRIPE, at % STRIPE);
         Piece {

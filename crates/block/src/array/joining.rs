@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use flashyard_time::Duration;
 
-use super::changes::entry;
+use super::changes::{entry, part_of};
 use super::error::ArrayError;
 use super::flight::is_momentary;
 use super::member::Member;
-use super::record::{MemberState, Part, Uuid};
+use super::record::{MemberState, Uuid};
 use super::regions::Regions;
 use super::set::Set;
 use super::shared::Shared;
@@ -27,6 +27,7 @@ impl Shared {
         new: &Rc<Member>,
     ) -> Result<(), ArrayError> {
         failed.leaving.set(true);
+        new.column.set(failed.column.get());
         let added = self.add_copy(set, new, Some(failed.id)).await;
         match added {
             Ok(()) => {
@@ -91,11 +92,10 @@ impl Shared {
         }
         set.persist_in_time().await?;
         let _turn = self.turn().await?;
-        let number = set.number as u32;
         self.commit(|record| {
             record.members.retain(|it| Some(it.id) != instead);
             let since = record.generation;
-            let copy = entry(new, Part::Copy(number), since);
+            let copy = entry(new, part_of(set, new), since);
             match record.find(new.id) {
                 Some(at) => record.members[at] = copy,
                 None => record.members.push(copy),

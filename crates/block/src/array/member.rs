@@ -57,6 +57,8 @@ pub(super) struct Member {
     pub(super) counts: Cell<MemberCounts>,
     /// Where its data begin, in blocks.
     pub(super) data_lba: Cell<u64>,
+    /// Its column in a set with parity.
+    pub(super) column: Cell<usize>,
     /// I/Os in flight by the period in which they began; a period lasts from one look to the next.
     in_flight: [Cell<u32>; 2],
     period: Cell<u8>,
@@ -85,6 +87,7 @@ impl Member {
             leaving: Cell::new(false),
             counts: Cell::default(),
             data_lba: Cell::new(0),
+            column: Cell::new(0),
             in_flight: [Cell::new(0), Cell::new(0)],
             period: Cell::new(0),
             gone: Notify::new(),

@@ -1,4 +1,5 @@
-//! Arrays: several devices as one, striped, mirrored, or both (RAID 0, 1 and 10).
+//! Arrays: several devices as one, striped, mirrored, or both (RAID 0, 1 and 10), or with parity
+//! (RAID 5 and 6).
 //!
 //! The members of a set have the same data; data are striped over the sets of a span; spans follow
 //! each other, so that an array grows by members. Every member has a superblock, kept twice, that
@@ -11,13 +12,16 @@
 //!   on the others before a change that it missed is answered.
 //! - A region is dirty in the map, durably, before it is written first. After a crash dirty regions
 //!   are made equal before they are read, durably.
+//! - Rows with parity are written whole, by who writes them once between two times that they are
+//!   not needed: so a row that was torn by a crash is one that nobody was told of. What is in place
+//!   lies in a part that all members have alike.
 //! - A member that lacks anything is written, and read only when it has everything.
 //! - What is assembled is one truth, see `assembly`.
 //!
-//! Map: `geometry`, `record`, `assembly`, `regions` and `vote` decide, pure; `places` and `map` are
-//! what is on the members; `member`, `set` and `flight` are I/O; `careful` reads all copies;
-//! `shared` keeps the record, `changes` changes it, `joining` adds copies, and `rebuild` works in
-//! the background.
+//! Map: `geometry`, `rows`, `record`, `assembly`, `regions`, `vote` and `sums` decide, pure;
+//! `places` and `map` are what is on the members; `member`, `set`, `flight` and `row_io` are I/O;
+//! `careful` reads all copies, and `row_repair` does the same with parity; `shared` keeps the
+//! record, `changes` changes it, `joining` adds copies, and `rebuild` works in the background.
 
 mod assembly;
 mod careful;
@@ -36,8 +40,12 @@ mod places;
 mod rebuild;
 mod record;
 mod regions;
+mod row_io;
+mod row_repair;
+mod rows;
 mod set;
 mod shared;
+mod sums;
 mod types;
 mod vote;
 
@@ -48,7 +56,8 @@ pub use check::{MemberReport, check};
 pub use error::ArrayError;
 pub use geometry::MAX_COPIES;
 pub use member::{Failure, MemberCounts};
-pub use record::{Contradiction, MEMBER_VERSION, MemberState, Uuid};
+pub use record::{Contradiction, MEMBER_VERSION, MemberState, PARITY_VERSION, Uuid};
+pub use rows::MAX_COLUMNS;
 pub use types::{ArrayCounts, Layout, MemberStatus, NewMember, Options, Rebuild, Scrub, Status};
 
 use self::geometry::Piece;
@@ -84,6 +93,7 @@ impl Array {
             uuid: record.array,
             generation: record.generation,
             copies: record.copies as usize,
+            parity: record.parity as usize,
             safe_read: record.safe_read,
             bytes: record.geometry.bytes(),
             members,

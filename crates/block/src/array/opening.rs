@@ -11,7 +11,8 @@ use super::error::ArrayError;
 use super::geometry::{Geometry, MAX_COPIES, MAX_MEMBERS};
 use super::member::{Failure, Member};
 use super::places::{self, new_id, occupied};
-use super::record::{Incarnation, MemberState, Record, Uuid, label};
+use super::record::{Incarnation, MemberState, Part, Record, Uuid, label};
+use super::rows::Rows;
 use super::shared::Shared;
 use super::types::{Layout, NewMember, Options};
 use crate::IoError;
@@ -29,7 +30,17 @@ impl Array {
     ) -> Result<Self, ArrayError> {
         let copies = layout.copies;
         let sets = devices.len() / copies.max(1);
-        if !(1..=MAX_COPIES).contains(&copies) || sets == 0 || !devices.len().is_multiple_of(copies)
+        if layout.parity > 0 {
+            let possible = Rows::is_possible(copies, layout.parity);
+            if !possible || devices.len() != copies {
+                return Err(ArrayError::Columns(devices.len(), layout.parity));
+            }
+            if layout.safe_read {
+                return Err(ArrayError::SafeRead);
+            }
+        } else if !(1..=MAX_COPIES).contains(&copies)
+            || sets == 0
+            || !devices.len().is_multiple_of(copies)
         {
             return Err(ArrayError::Members(devices.len(), copies));
         }
@@ -46,13 +57,14 @@ impl Array {
                 occupied(new).await?;
             }
         }
-        let span = span_of(&devices, sets)?;
+        let span = span_of(&devices, sets, layout.parity)?;
         let blank = devices.iter().all(|new| new.device.is_blank());
         let record = Record {
             generation: 0,
             array: uuid,
             own: [0; 16],
             copies: copies as u32,
+            parity: layout.parity as u32,
             safe_read: layout.safe_read,
             geometry: Geometry {
                 block_size,
@@ -72,6 +84,9 @@ impl Array {
                 Member::new(new_id(rt), name, MemberState::Active, device, 1)
             });
             let set = shared.new_set(number, span, members.collect());
+            for (column, member) in set.all().iter().enumerate() {
+                member.column.set(column);
+            }
             set.begin_empty(blank).await?;
             shared
                 .members
@@ -171,6 +186,11 @@ impl Shared {
         let of_set: Vec<usize> = record.of_set(number).map(|(at, _)| at).collect();
         let all = self.members.borrow().clone();
         let members: Vec<Rc<Member>> = of_set.iter().map(|at| all[*at].clone()).collect();
+        for (member, at) in members.iter().zip(&of_set) {
+            if let Part::Column(column) = record.members[*at].part {
+                member.column.set(column as usize);
+            }
+        }
         let set = self.new_set(number, span, members);
         for member in set.members_that(Member::is_active) {
             if let Some(device) = &member.device

@@ -128,7 +128,7 @@ impl Shared {
         }
         let copies = self.record.borrow().copies as usize;
         if ready.iter().any(|it| it.is_active()) || set.has_one_too_many(copies) {
-            let gone = set.members_that(|it| it.leaving.get());
+            let gone = set.members_that(|it| it.leaving.get() && set.has_other(it));
             let gone: Vec<_> = gone.iter().map(|it| it.id).collect();
             self.drop_members(&gone).await.map_err(unrecorded)?;
         }
@@ -170,7 +170,8 @@ impl Shared {
             let unreplaced =
                 |it: &Member| it.state.get() == MemberState::Failed && !it.leaving.get();
             for failed in set.members_that(unreplaced) {
-                let spare = self.spare_for(&set).filter(|_| set.active() > 0);
+                let works = set.active() >= set.needed();
+                let spare = self.spare_for(&set).filter(|_| works);
                 if let Some(spare) = spare
                     && self.put_in_place(&set, &failed, &spare).await.is_err()
                 {
@@ -284,6 +285,9 @@ impl Set {
     }
 
     async fn copy_piece(self: &Rc<Self>, place: At, unequal: bool) -> Result<(), IoError> {
+        if let Some(rows) = self.span.rows.filter(|rows| place.at >= rows.alike) {
+            return self.copy_rows(rows, place, unequal).await;
+        }
         let tag = Tag::default();
         let (source, data) = self.read_source(tag, place, unequal).await?;
         let lacks = |it: &Member| {
@@ -381,7 +385,10 @@ impl Set {
             let (set, read) = (Rc::clone(self), shared.rt.clone());
             let read = to_the_end(&read, async move {
                 let _held = set.hold_equal(set.regions_of(place)).await?;
-                set.agree(Tag::default(), place).await.map(drop)
+                match set.span.rows.filter(|rows| place.at >= rows.alike) {
+                    Some(rows) => set.scrub_rows(rows, place).await,
+                    None => set.agree(Tag::default(), place).await.map(drop),
+                }
             });
             let read = read.await;
             let mut scrub = shared.scrub.borrow_mut();

@@ -9,7 +9,7 @@
 //! | 32 | 16 | UUID of the array |
 //! | 48 | 16 | identity of this member |
 //! | 64 | 4 | copies that a set is to have |
-//! | 68 | 4 | 1 if reads compare all copies, else 0 |
+//! | 68 | 4 | 1 if reads compare all copies, else 0; with parity, 256 for each of its columns |
 //! | 72 | 4 | spans |
 //! | 76 | 4 | members |
 //! | 80 | 4 | incarnations |
@@ -17,12 +17,16 @@
 //! | | | members: identity (16), part (4), state (4), generation of that state (8), length of the name (4), name |
 //! | | | incarnations: generation (8), chance (8) |
 //!
+//! With parity there is one set. Its members are one for each column, and their part is that; the
+//! version is one higher then.
+//!
 //! The magic is that of a pool, so that an earlier program says "a later version" of a member, and
 //! does not offer to make a pool of it.
 
 use std::fmt;
 
 use super::geometry::{Geometry, MAX_COPIES, MAX_MEMBERS, MAX_SPANS, Span};
+use super::rows::Rows;
 use crate::superblock::{Content, Reader, Writer};
 
 /// Bytes of a member's name at most.
@@ -36,6 +40,10 @@ const SPARE: u32 = u32::MAX;
 
 /// The version of the layout of a pool's first bytes that says: this is a member of an array.
 pub const MEMBER_VERSION: u32 = 1000;
+/// The same, of an array with parity.
+pub const PARITY_VERSION: u32 = 1001;
+/// A column of parity, beside [`Record::safe_read`].
+const PARITY: u32 = 256;
 
 /// Names an array or a member; given once.
 pub type Uuid = [u8; 16];
@@ -49,8 +57,10 @@ pub(super) struct Record {
     pub(super) array: Uuid,
     /// Names the member that this record is on.
     pub(super) own: Uuid,
-    /// Copies that a set is to have.
+    /// Members that a set is to have: copies, or columns where there is parity.
     pub(super) copies: u32,
+    /// Columns of a set that have parity.
+    pub(super) parity: u32,
     /// Reads compare all copies.
     pub(super) safe_read: bool,
     pub(super) geometry: Geometry,
@@ -76,6 +86,8 @@ pub(super) struct Member {
 pub(super) enum Part {
     /// A copy of this set.
     Copy(u32),
+    /// This column of the only set.
+    Column(u32),
     /// A hot spare.
     Spare,
 }
@@ -132,7 +144,33 @@ impl Record {
     /// The members that are to be copies of a set.
     pub(super) fn of_set(&self, set: usize) -> impl Iterator<Item = (usize, &Member)> {
         let members = self.members.iter().enumerate();
-        members.filter(move |(_, member)| member.part == Part::Copy(set as u32))
+        members.filter(move |(_, member)| match member.part {
+            Part::Copy(of) => of as usize == set,
+            Part::Column(_) => set == 0,
+            Part::Spare => false,
+        })
+    }
+
+    /// Members of a set that are needed for its data: what they are to each other.
+    pub(super) fn needed(&self) -> usize {
+        match self.parity {
+            0 => 1,
+            parity => (self.copies - parity) as usize,
+        }
+    }
+
+    /// How many of the members of a set add up: one of each column, or all copies.
+    pub(super) fn count<'a>(&self, members: impl Iterator<Item = &'a Member>) -> usize {
+        let mut columns: Vec<u32> = Vec::new();
+        let mut count = 0;
+        for member in members {
+            match member.part {
+                Part::Column(column) if columns.contains(&column) => {}
+                Part::Column(column) => columns.push(column),
+                _ => count += 1,
+            }
+        }
+        count + columns.len()
     }
 
     /// The place of a member.
@@ -169,6 +207,7 @@ impl Record {
                 let span = self.geometry.span_of(set as usize);
                 span.map_or(0, |span| span.member_bytes())
             }
+            Part::Column(_) => spans.map(Span::member_bytes).max().unwrap_or(0),
             Part::Spare => spans.map(Span::member_bytes).max().unwrap_or(0),
         }
     }
@@ -205,10 +244,18 @@ impl Content for Record {
     type Contradiction = Contradiction;
     const MAGIC: [u8; 8] = *b"FLSHPOOL";
     const VERSION: u32 = MEMBER_VERSION;
+    const NEWEST: u32 = PARITY_VERSION;
     const MAX_BYTES: usize = 64 << 10;
 
     fn generation(&self) -> u64 {
         self.generation
+    }
+
+    fn version(&self) -> u32 {
+        match self.parity {
+            0 => MEMBER_VERSION,
+            _ => PARITY_VERSION,
+        }
     }
 
     fn write(&self, fields: &mut Writer) {
@@ -217,7 +264,7 @@ impl Content for Record {
         fields.bytes(&self.array);
         fields.bytes(&self.own);
         fields.u32(self.copies);
-        fields.u32(self.safe_read.into());
+        fields.u32(u32::from(self.safe_read) + self.parity * PARITY);
         fields.count(self.geometry.spans.len());
         fields.count(self.members.len());
         fields.count(self.history.len());
@@ -229,7 +276,7 @@ impl Content for Record {
         for member in &self.members {
             fields.bytes(&member.id);
             fields.u32(match member.part {
-                Part::Copy(set) => set,
+                Part::Copy(number) | Part::Column(number) => number,
                 Part::Spare => SPARE,
             });
             fields.u32(member.state.number());
@@ -247,16 +294,18 @@ impl Content for Record {
         let block_size = fields.u32().filter(|size| [512, 4096].contains(size))?;
         let (generation, array, own) = (fields.u64()?, fields.array()?, fields.array()?);
         let copies = fields.u32()?;
-        let safe_read = match fields.u32()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let how = fields.u32()?;
+        let (parity, safe_read) = (how / PARITY, how % PARITY == 1);
+        if parity > 2 || how % PARITY > 1 {
+            return None;
+        }
         let spans = fields.count(MAX_SPANS)?;
         let members = fields.count(MAX_MEMBERS)?;
         let history = fields.count(MAX_HISTORY)?;
-        let spans: Option<Vec<Span>> = (0..spans).map(|_| span(fields)).collect();
-        let members: Option<Vec<Member>> = (0..members).map(|_| member(fields)).collect();
+        let spans: Option<Vec<Span>> = (0..spans)
+            .map(|_| span(fields, (copies as usize, parity as usize)))
+            .collect();
+        let members: Option<Vec<Member>> = (0..members).map(|_| member(fields, parity)).collect();
         let history: Option<Vec<Incarnation>> = (0..history).map(|_| past(fields)).collect();
         let geometry = Geometry {
             block_size,
@@ -267,6 +316,7 @@ impl Content for Record {
             array,
             own,
             copies,
+            parity,
             safe_read,
             geometry,
             members: members?,
@@ -277,7 +327,8 @@ impl Content for Record {
     fn check(&self) -> Result<(), Contradiction> {
         let spans = &self.geometry.spans;
         let bytes = spans.iter().try_fold(0u64, |sum, span| {
-            let bytes = span.data.checked_mul(span.sets.into())?;
+            let columns = span.rows.map_or(1, |rows| rows.columns as u64);
+            let bytes = span.data.checked_mul(u64::from(span.sets) * columns)?;
             span.is_possible().then(|| sum.checked_add(bytes))?
         });
         if spans.is_empty() || bytes.is_none_or(|bytes| bytes > crate::MAX_BYTES) {
@@ -307,20 +358,41 @@ impl Record {
             if spare != (member.state == MemberState::Spare) || member.since > self.generation {
                 return Err(Contradiction::Member);
             }
-            if let Part::Copy(set) = member.part
-                && set as usize >= self.geometry.sets()
-            {
+            let is_there = match member.part {
+                Part::Copy(set) => self.parity == 0 && (set as usize) < self.geometry.sets(),
+                Part::Column(column) => self.parity > 0 && column < self.copies,
+                Part::Spare => true,
+            };
+            if !is_there {
                 return Err(Contradiction::Member);
             }
         }
         if self.find(self.own).is_none() {
             return Err(Contradiction::Member);
         }
+        if self.parity > 0 {
+            return self.check_columns();
+        }
         let good = (0..self.geometry.sets()).all(|set| {
             let copies = self.of_set(set).count();
             (1..=MAX_COPIES + 1).contains(&copies)
         });
         match good && (1..=MAX_COPIES as u32).contains(&self.copies) {
+            true => Ok(()),
+            false => Err(Contradiction::Copies),
+        }
+    }
+}
+
+impl Record {
+    fn check_columns(&self) -> Result<(), Contradiction> {
+        let possible = Rows::is_possible(self.copies as usize, self.parity as usize);
+        let has = |column: u32| {
+            let members = self.members.iter();
+            members.filter(|it| it.part == Part::Column(column)).count()
+        };
+        let good = (0..self.copies).all(|column| (1..=2).contains(&has(column)));
+        match possible && good && self.geometry.sets() == 1 && !self.safe_read {
             true => Ok(()),
             false => Err(Contradiction::Copies),
         }
@@ -336,19 +408,27 @@ pub(super) fn label(name: &str) -> String {
     name[..end].to_owned()
 }
 
-fn span(fields: &mut Reader<'_>) -> Option<Span> {
+fn span(fields: &mut Reader<'_>, (columns, parity): (usize, usize)) -> Option<Span> {
+    let (sets, data) = (fields.u32()?, fields.u64()?);
+    let region = fields.u64().filter(|region| *region > 0)?;
+    let rows = (parity > 0).then(|| Rows::new(columns, parity, region));
+    if rows.is_some() && !Rows::is_possible(columns, parity) {
+        return None;
+    }
     Some(Span {
-        sets: fields.u32()?,
-        data: fields.u64()?,
-        region: fields.u64().filter(|region| *region > 0)?,
+        sets,
+        data,
+        region,
+        rows,
     })
 }
 
-fn member(fields: &mut Reader<'_>) -> Option<Member> {
+fn member(fields: &mut Reader<'_>, parity: u32) -> Option<Member> {
     let id = fields.array()?;
     let part = match fields.u32()? {
         SPARE => Part::Spare,
-        set => Part::Copy(set),
+        set if parity == 0 => Part::Copy(set),
+        column => Part::Column(column),
     };
     let state = MemberState::of(fields.u32()?)?;
     let since = fields.u64()?;
@@ -390,6 +470,7 @@ pub(super) mod tests {
             array: [0xaa; 16],
             own: [1; 16],
             copies,
+            parity: 0,
             safe_read: false,
             geometry: Geometry {
                 block_size: 4096,

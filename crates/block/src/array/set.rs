@@ -1,5 +1,6 @@
-//! A set: members with the same data. A set of one member that was never more passes I/O on; any
-//! other one keeps its copies equal.
+//! A set: members with the same data, or with parity. A set of one member that was never more
+//! passes I/O on; any other one keeps its copies equal. Where there is parity that goes for its
+//! first part; `row_io.rs` has its rows.
 //!
 //! - A change goes to all members that are active or are being rebuilt, at the same time, once the
 //!   region map says dirty of its regions. If it fails at some of them, those have failed, which is
@@ -13,6 +14,7 @@ use std::cell::{Cell, Ref, RefCell};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
+use flashyard_codec::parity::Parity;
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Rt, Shared as Bytes};
 
@@ -22,18 +24,12 @@ use super::map::MapWriter;
 use super::member::Member;
 use super::record::Uuid;
 use super::regions::{Entry, Regions};
+pub(super) use super::rows::At;
 use super::shared::Shared;
 use crate::{Device, Done, Io, IoError, IoFuture, Served, Tag, Zero};
 
 /// Regions that become dirty together, where writes come in order: one write of the map for them.
 const AHEAD: usize = 16;
-
-/// Where an I/O is in the data of a set, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct At {
-    pub(super) at: u64,
-    pub(super) bytes: u64,
-}
 
 /// See the module.
 pub(super) struct Set {
@@ -61,6 +57,8 @@ pub(super) struct Set {
     pub(super) copied: RefCell<Vec<u32>>,
     /// The member that was read last, where several have as little in flight.
     turn: Cell<usize>,
+    /// Computes parity.
+    pub(super) parity: Parity,
 }
 
 impl Set {
@@ -99,6 +97,7 @@ impl Set {
             joined: Cell::new(0),
             copied: RefCell::default(),
             turn: Cell::new(0),
+            parity: Parity::new(),
         })
     }
 
@@ -107,10 +106,37 @@ impl Set {
         self.this.upgrade().expect("a set is held by an Rc")
     }
 
-    /// Members that have everything.
+    /// Members that have everything; of two that are the same column, one.
     pub(super) fn active(&self) -> usize {
         let members = self.members.borrow();
-        members.iter().filter(|it| it.is_active()).count()
+        let active = || members.iter().filter(|it| it.is_active());
+        match self.span.rows {
+            None => active().count(),
+            Some(rows) => {
+                let has = |column: &usize| active().any(|it| it.column.get() == *column);
+                (0..rows.columns).filter(has).count()
+            }
+        }
+    }
+
+    /// So many of them are needed.
+    pub(super) fn needed(&self) -> usize {
+        self.span.rows.map_or(1, |rows| rows.data())
+    }
+
+    /// Whether another member has everything that a member has; of copies that is known.
+    pub(super) fn has_other(&self, member: &Member) -> bool {
+        let same = |it: &Rc<Member>| {
+            let other = it.id != member.id && it.is_active();
+            other && it.column.get() == member.column.get()
+        };
+        self.span.rows.is_none() || self.members.borrow().iter().any(same)
+    }
+
+    /// Whether nothing is lost without a member that has everything.
+    pub(super) fn can_lose(&self, member: &Member) -> bool {
+        let twice = self.span.rows.is_some() && self.has_other(member);
+        twice || self.active() > self.needed()
     }
 
     /// Has every I/O looked at: a member is used no more.
@@ -139,8 +165,13 @@ impl Set {
 
     /// Whether a member that was replaced is left, and none of these copies lacks anything.
     pub(super) fn has_one_too_many(&self, copies: usize) -> bool {
-        let leaves = self.members.borrow().iter().any(|it| it.leaving.get());
-        leaves && !self.is_degraded() && self.active() > copies
+        let members = self.members.borrow();
+        let mut leaving = members.iter().filter(|it| it.leaving.get());
+        let many = match self.span.rows {
+            Some(_) => leaving.any(|it| self.has_other(it)),
+            None => leaving.next().is_some() && self.active() > copies,
+        };
+        many && !self.is_degraded()
     }
 
     /// The only member, of a set that keeps no map.
@@ -192,6 +223,12 @@ impl Set {
                 io => device.submit(tag, io.at(self.lba(&member, at.at))),
             };
         }
+        let rows = self.span.rows.filter(|rows| at.at >= rows.alike);
+        if let Some(rows) = rows
+            && !matches!(io, Io::Flush)
+        {
+            return self.submit_rows(rows, tag, at, io);
+        }
         match io {
             Io::Flush => self.flush(tag),
             Io::Read { into, .. } => self.read(tag, at, into),
@@ -201,7 +238,7 @@ impl Set {
         }
     }
 
-    fn change(&self, tag: Tag, at: At, change: Change) -> IoFuture {
+    pub(super) fn change(&self, tag: Tag, at: At, change: Change) -> IoFuture {
         let range = self.regions_of(at);
         let entry = self.regions.borrow_mut().enter(range.clone());
         if entry == Entry::Entered {
@@ -237,7 +274,7 @@ impl Set {
         let kind = Kind::Change(self.regions_of(at));
         let blocks = at.bytes / u64::from(self.block_size);
         let which = |member: &Member| member.is_written();
-        self.begin(tag, at, kind, which, |lba| match change {
+        self.begin(tag, at, kind, which, |member, lba| match change {
             Change::Write(data, fua) => Some(Io::Write {
                 lba,
                 data: data.clone(),
@@ -248,13 +285,18 @@ impl Set {
                 blocks,
                 how: *how,
             }),
+            Change::Rows(columns, fua) => {
+                let role = self.role_of(member, at.at);
+                let (data, fua) = (columns.get(role)?.clone(), *fua);
+                Some(Io::Write { lba, data, fua })
+            }
         })
     }
 
     fn flush(&self, tag: Tag) -> IoFuture {
         let which = |member: &Member| member.is_written();
         let at = At { at: 0, bytes: 0 };
-        self.begin(tag, at, Kind::Flush, which, |_| Some(Io::Flush))
+        self.begin(tag, at, Kind::Flush, which, |_, _| Some(Io::Flush))
     }
 
     fn read(&self, tag: Tag, at: At, into: Buf) -> IoFuture {
@@ -275,7 +317,7 @@ impl Set {
                 at,
                 Kind::Compare(quiet),
                 Member::is_active,
-                move |lba| {
+                move |_, lba| {
                     let into = into.take().or_else(|| Buf::take(bytes))?;
                     Some(Io::Read { lba, into })
                 },
@@ -283,7 +325,7 @@ impl Set {
         }
         let chosen = self.idlest();
         let which = |member: &Member| Some(member.id) == chosen;
-        self.begin(tag, at, Kind::Read, which, move |lba| {
+        self.begin(tag, at, Kind::Read, which, move |_, lba| {
             Some(Io::Read {
                 lba,
                 into: into.take()?,
@@ -304,13 +346,13 @@ impl Set {
     }
 
     /// Issues an I/O of each member of a kind, all at the same time.
-    fn begin(
+    pub(super) fn begin(
         &self,
         tag: Tag,
         at: At,
         kind: Kind,
         which: impl Fn(&Member) -> bool,
-        mut io: impl FnMut(u64) -> Option<Io>,
+        mut io: impl FnMut(&Member, u64) -> Option<Io>,
     ) -> IoFuture {
         let mut flight = self.flights.borrow_mut().unused();
         flight.begin(tag, at, kind);
@@ -319,7 +361,7 @@ impl Set {
             let Some(device) = &member.device else {
                 continue;
             };
-            let Some(io) = io(self.lba(member, at.at)) else {
+            let Some(io) = io(member, self.lba(member, at.at)) else {
                 // No memory for another copy.
                 flight
                     .children
@@ -368,7 +410,10 @@ impl Set {
     }
 }
 
-enum Change {
+/// What is written to members.
+pub(super) enum Change {
     Write(Bytes, bool),
     Zero(Zero),
+    /// Each member has its own, by role.
+    Rows(Vec<Bytes>, bool),
 }

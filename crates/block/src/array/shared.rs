@@ -148,7 +148,7 @@ impl Shared {
     pub(super) fn fail(self: &Rc<Self>, set: &Set, member: &Rc<Member>, why: Failure) -> bool {
         match member.state.get() {
             MemberState::Failed => return true,
-            MemberState::Active if set.active() == 1 => return false,
+            MemberState::Active if !set.can_lose(member) => return false,
             _ => {}
         }
         member.fail(why);
@@ -302,9 +302,8 @@ impl Shared {
         let (first, why) = without.first()?;
         let lacks = |set: &Rc<Set>| {
             let members = set.all();
-            members
-                .iter()
-                .any(|it| without.iter().any(|(member, _)| member.id == it.id))
+            let mut active = members.iter().filter(|it| it.is_active());
+            active.all(|it| without.iter().any(|(member, _)| member.id == it.id))
         };
         if !self.all_sets().iter().all(lacks) {
             return None;
@@ -322,7 +321,7 @@ impl Shared {
         for member in self.members.borrow().iter() {
             if let Some(at) = record.find(member.id) {
                 let state = member.state.get();
-                let is_copy = matches!(record.members[at].part, Part::Copy(_));
+                let is_copy = record.members[at].part != Part::Spare;
                 if is_copy && state == MemberState::Failed {
                     record.set_state(at, state);
                 }

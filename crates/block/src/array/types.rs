@@ -34,8 +34,10 @@ impl Default for Options {
 /// What a new array is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Copies of all data: 1 for none beside the first.
+    /// Copies of all data: 1 for none beside the first. With parity: all members.
     pub copies: usize,
+    /// How many members have parity in each row: so many may be lost. 0 where members are copies.
+    pub parity: usize,
     /// Reads compare all copies.
     pub safe_read: bool,
 }
@@ -60,8 +62,10 @@ pub struct Status {
     pub uuid: Uuid,
     /// Number of changes of its record.
     pub generation: u64,
-    /// Copies that each set is to have.
+    /// Members that each set is to have: copies, or with parity all of them.
     pub copies: usize,
+    /// How many of them have parity in each row.
+    pub parity: usize,
     /// Whether reads compare all copies.
     pub safe_read: bool,
     /// Its size in bytes.

@@ -217,7 +217,9 @@ impl fmt::Display for PoolError {
                 "the device holds a pool, or the remains of one: open that, or force a new one, which destroys it",
             ),
             Self::NotAPool => f.write_str("there is no pool on this device: create one"),
-            Self::Newer { version } if *version == crate::array::MEMBER_VERSION => f.write_str(
+            Self::Newer {
+                version: crate::array::MEMBER_VERSION | crate::array::PARITY_VERSION,
+            } => f.write_str(
                 "the device is a member of an array of several: name all of them, in any order",
             ),
             Self::Newer { version } => {

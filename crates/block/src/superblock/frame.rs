@@ -26,13 +26,20 @@ pub trait Content: Clone + PartialEq {
     type Contradiction: fmt::Display;
     /// How a copy begins.
     const MAGIC: [u8; 8];
-    /// The version that is written, and the only one that is read.
+    /// The version that is written where nothing needs a later one, and the first that is read.
     const VERSION: u32;
+    /// The last version that is read.
+    const NEWEST: u32 = Self::VERSION;
     /// Bytes of a copy at most, with the frame.
     const MAX_BYTES: usize;
 
     /// Grows with every change.
     fn generation(&self) -> u64;
+
+    /// The version that this is written with.
+    fn version(&self) -> u32 {
+        Self::VERSION
+    }
 
     /// Writes the fields behind the frame.
     fn write(&self, fields: &mut Writer);
@@ -82,7 +89,7 @@ impl<C: Content> fmt::Display for Decoded<C> {
 pub fn encode<C: Content>(content: &C) -> Vec<u8> {
     let mut frame = Vec::with_capacity(LEAST);
     frame.extend_from_slice(&C::MAGIC);
-    frame.extend_from_slice(&C::VERSION.to_le_bytes());
+    frame.extend_from_slice(&content.version().to_le_bytes());
     frame.resize(CHECKSUM.end, 0);
     let mut fields = Writer::after(frame);
     content.write(&mut fields);
@@ -124,7 +131,7 @@ pub fn decode<C: Content>(bytes: &[u8]) -> Decoded<C> {
     if checksum(bytes) != expected {
         return damaged("its checksum is wrong");
     }
-    if version != C::VERSION {
+    if !(C::VERSION..=C::NEWEST).contains(&version) {
         return Decoded::Newer(version);
     }
     let mut fields = Reader::new(&bytes[CHECKSUM.end..]);
@@ -132,6 +139,9 @@ pub fn decode<C: Content>(bytes: &[u8]) -> Decoded<C> {
     let Some(content) = content else {
         return damaged("its lists do not fit its length");
     };
+    if content.version() != version {
+        return damaged("it is of another version than it says");
+    }
     match content.check() {
         Ok(()) => Decoded::Valid(content),
         Err(why) => Decoded::Damaged(why.to_string()),

@@ -50,6 +50,7 @@ pub fn new(devices: &[SharedDevice]) -> Vec<NewMember> {
 pub async fn plain(rt: &Rt, devices: &[SharedDevice], copies: usize) -> Array {
     let layout = Layout {
         copies,
+        parity: 0,
         safe_read: false,
     };
     let array = Array::create(rt, new(devices), ARRAY, layout, Options::default(), false).await;
