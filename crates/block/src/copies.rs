@@ -21,6 +21,10 @@ pub trait Copies {
         self.count(lba)
     }
 
+    /// All that matters of what is stored was read and verified: the rest may be made to agree with
+    /// that, in the background.
+    fn verified(&self) {}
+
     /// Reads one of them into `into`. [`IoError::OutOfRange`] if there is no such copy, or the
     /// range lies on several members.
     fn read(&self, tag: Tag, copy: usize, lba: u64, into: Buf) -> IoFuture;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use flashyard_runtime::{Buf, Data};
 
 use crate::range::locate_io;
-use crate::{Device, Done, Info, Io, IoError, IoFuture, SharedDevice, Tag};
+use crate::{Device, Done, Info, Io, IoError, IoFuture, SharedDevice, Tag, WholeRows};
 
 /// Blocks that were written, by number; nothing for one of zeroes.
 type Written = BTreeMap<u64, Option<Box<[u8]>>>;
@@ -90,6 +90,10 @@ impl Device for Overlay {
             Io::CompareAndWrite(_) => return IoFuture::ready(Err(IoError::Unsupported)),
         }
         IoFuture::ready(Ok(Done::EMPTY))
+    }
+
+    fn rows(&self) -> Option<WholeRows> {
+        self.below.rows()
     }
 
     fn is_page_cached(&self) -> bool {

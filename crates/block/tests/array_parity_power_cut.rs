@@ -116,7 +116,7 @@ async fn live(rt: &Rt, columns: usize, parity: usize, seed: u64, dies: bool) -> 
             _ => {}
         }
     }
-    life.events = log.borrow().clone();
+    life.events.clone_from(&log.borrow());
     life
 }
 

@@ -14,6 +14,7 @@ use flashyard_time::Rng;
 
 const BLOCK: usize = 4096;
 const GEOMETRY: Geometry = Geometry {
+    row: 1,
     segments: 1024,
     segment_blocks: 256,
     first_block: 8,

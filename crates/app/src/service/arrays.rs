@@ -319,6 +319,8 @@ impl From<ArrayError> for Fault {
     fn from(error: ArrayError) -> Self {
         match error {
             ArrayError::Members(..)
+            | ArrayError::Columns(..)
+            | ArrayError::SafeRead
             | ArrayError::TooMany
             | ArrayError::BlockSize(..)
             | ArrayError::TooSmall(..) => Self::Invalid(Invalid::Array(error)),
@@ -331,6 +333,7 @@ impl From<ArrayError> for Fault {
             | ArrayError::Twin(..)
             | ArrayError::Diverged(..)
             | ArrayError::MayBeOld(_)
+            | ArrayError::Fixed
             | ArrayError::Needed(_) => Self::Refused(Refused::Array(error)),
             ArrayError::NoMember(_)
             | ArrayError::Newer(..)

@@ -223,6 +223,7 @@ impl From<PoolError> for Fault {
             | PoolError::Size(_)
             | PoolError::Plain(_)
             | PoolError::Shrink { .. }
+            | PoolError::NeedsMapped
             | PoolError::Locked
             | PoolError::NotEncrypted
             | PoolError::Key(KeyError::WrongSecret)
@@ -248,6 +249,7 @@ impl From<PoolError> for Fault {
             | PoolError::Newer { .. }
             | PoolError::Damaged(_)
             | PoolError::Geometry(_)
+            | PoolError::Rows
             | PoolError::Key(_)
             | PoolError::KeysDamaged(_)
             | PoolError::Device { .. }

@@ -13,7 +13,7 @@
 
 use super::error::ArrayError;
 use super::geometry::Geometry;
-use super::record::{MemberState, Part, Record, Uuid};
+use super::record::{MemberState, Part, Record, Uuid, count};
 
 /// A device that may be a member.
 #[derive(Clone, Debug)]
@@ -83,8 +83,8 @@ pub(super) fn assemble(
     check_histories(candidates, &known, newest)?;
     let newest = newest.1;
     let mut record = newest.next(chance);
-    let count = record.members.len();
-    let (mut places, mut lacks) = (vec![None; count], vec![Lack::Nothing; count]);
+    let listed = record.members.len();
+    let (mut places, mut lacks) = (vec![None; listed], vec![Lack::Nothing; listed]);
     for (at, own) in &known {
         let Some(member) = newest.find(own.own) else {
             let name = &candidates[*at].name;
@@ -99,7 +99,7 @@ pub(super) fn assemble(
         }
     }
     check_copies(newest, &places, &lacks, degraded)?;
-    for member in 0..count {
+    for member in 0..listed {
         let state = newest.members[member].state;
         let name = &newest.members[member].label;
         let next = match (state, places[member], lacks[member]) {
@@ -224,7 +224,7 @@ fn lack(newest: &Record, member: usize, own: &Record) -> Lack {
         Part::Spare => Vec::new(),
     };
     others.retain(|(_, it)| it.state == MemberState::Active);
-    let others = newest.count(others.iter().map(|(_, it)| *it));
+    let others = count(others.iter().map(|(_, it)| *it));
     if member.state == MemberState::Active && others < newest.needed() {
         // No other members can have later data of its set.
         return Lack::Nothing;
@@ -260,12 +260,12 @@ fn check_copies(
                 (None, _) => away.push(member),
             }
         }
-        if newest.count(here.into_iter()) < newest.needed() {
+        if count(here.into_iter()) < newest.needed() {
             let labels = newest.of_set(set).filter(|(at, _)| places[*at].is_none());
             let labels = labels.map(|(_, member)| member.label.clone());
             return Err(ArrayError::NoCopy(labels.collect()));
         }
-        others_could &= newest.count(away.iter().copied()) >= newest.needed();
+        others_could &= count(away.iter().copied()) >= newest.needed();
         missing.extend(away.iter().map(|member| member.label.clone()));
     }
     match others_could && !degraded {

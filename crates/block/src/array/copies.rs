@@ -28,6 +28,13 @@ impl Copies for Array {
         })
     }
 
+    fn verified(&self) {
+        let rows = self.shared.record.borrow().geometry.rows();
+        if rows.is_some() {
+            self.scrub();
+        }
+    }
+
     fn read(&self, tag: Tag, copy: usize, lba: u64, into: Buf) -> IoFuture {
         let found = self.whole_piece(lba, into.len() as u64);
         let (set, at) = match found {

@@ -159,20 +159,6 @@ impl Record {
         }
     }
 
-    /// How many of the members of a set add up: one of each column, or all copies.
-    pub(super) fn count<'a>(&self, members: impl Iterator<Item = &'a Member>) -> usize {
-        let mut columns: Vec<u32> = Vec::new();
-        let mut count = 0;
-        for member in members {
-            match member.part {
-                Part::Column(column) if columns.contains(&column) => {}
-                Part::Column(column) => columns.push(column),
-                _ => count += 1,
-            }
-        }
-        count + columns.len()
-    }
-
     /// The place of a member.
     pub(super) fn find(&self, id: Uuid) -> Option<usize> {
         self.members.iter().position(|member| member.id == id)
@@ -207,8 +193,7 @@ impl Record {
                 let span = self.geometry.span_of(set as usize);
                 span.map_or(0, |span| span.member_bytes())
             }
-            Part::Column(_) => spans.map(Span::member_bytes).max().unwrap_or(0),
-            Part::Spare => spans.map(Span::member_bytes).max().unwrap_or(0),
+            Part::Column(_) | Part::Spare => spans.map(Span::member_bytes).max().unwrap_or(0),
         }
     }
 }
@@ -397,6 +382,20 @@ impl Record {
             false => Err(Contradiction::Copies),
         }
     }
+}
+
+/// How many of the members of a set add up: one of each column, or all copies.
+pub(super) fn count<'a>(members: impl Iterator<Item = &'a Member>) -> usize {
+    let mut columns: Vec<u32> = Vec::new();
+    let mut count = 0;
+    for member in members {
+        match member.part {
+            Part::Column(column) if columns.contains(&column) => {}
+            Part::Column(column) => columns.push(column),
+            _ => count += 1,
+        }
+    }
+    count + columns.len()
 }
 
 /// A name as a record keeps it: cut to what fits.

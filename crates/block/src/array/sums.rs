@@ -56,9 +56,9 @@ pub(super) fn fill(
         return false;
     };
     let mut made: Vec<(usize, Buf)> = Vec::new();
-    for role in 0..rows.columns {
+    for (role, column) in columns.iter().enumerate() {
         // All data that are lost are computed together.
-        if columns[role].is_none() && (role < rows.data() || wanted(role)) {
+        if column.is_none() && (role < rows.data() || wanted(role)) {
             let Some(buf) = Buf::take(bytes) else {
                 return false;
             };

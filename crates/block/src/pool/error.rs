@@ -105,6 +105,10 @@ pub enum PoolError {
     Damaged([String; 2]),
     /// The device is not the one that the pool was made on.
     Geometry(String),
+    /// The rows of the device are none that the pool can be on.
+    Rows,
+    /// A raw pool on a device that takes whole rows only.
+    NeedsMapped,
     /// The device failed.
     Device {
         /// What was being done, as "reading the metadata".
@@ -233,6 +237,12 @@ impl fmt::Display for PoolError {
                 "both copies of the pool's metadata are unusable (first: {first}; second: {second}): restore the device from a backup"
             ),
             Self::Geometry(what) => f.write_str(what),
+            Self::Rows => f.write_str(
+                "the pool cannot lie on the rows of this device: it was made on another one, or the device by a later version",
+            ),
+            Self::NeedsMapped => f.write_str(
+                "a raw pool cannot be on parity, which takes whole rows only: make it with kind mapped",
+            ),
             Self::Device { action, error } => {
                 write!(f, "{action} failed: {error:?}; see to the device")
             }

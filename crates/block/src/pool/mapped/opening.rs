@@ -15,7 +15,7 @@ use super::engine::Engine;
 use super::key_header::{self, KeyHeader};
 use super::keys::{Keys, Settled};
 use super::label::Label;
-use super::layout::{LEAST_BYTES, Signpost};
+use super::layout::{self, Signpost};
 use super::{Entry, Inner, MappedOptions, MappedPool, repair};
 use crate::pool::copies::Start;
 use crate::pool::error::{PoolError, device_error};
@@ -66,16 +66,20 @@ impl MappedPool {
     ) -> Result<Self, PoolError> {
         let blocks = blocks_of(&*device);
         let bytes = blocks * BLOCK as u64;
-        if bytes < LEAST_BYTES {
-            let least = LEAST_BYTES;
+        let rows = device.rows();
+        if rows.is_some_and(|rows| !layout::takes(rows)) {
+            return Err(PoolError::Rows);
+        }
+        let least = layout::least_bytes(rows);
+        if bytes < least {
             return Err(PoolError::TooSmall { bytes, least });
         }
-        let signpost = Signpost::new(uuid, blocks);
+        let signpost = Signpost::new(uuid, blocks, rows);
         // Until the signposts stand there is no pool here, of this kind or another.
         Start(&*device).erase().await?;
         let secret = Secret(random(rt));
         let options = store_options(rt, &*device, bytes, options);
-        let store = Store::create(signpost.segments(), uuid, secret, options);
+        let store = Store::create(layout::segments(blocks, rows), uuid, secret, options);
         let mut store = store.map_err(PoolError::Mapped)?;
         let mut keys = None;
         if let Some((header, key)) = with {
@@ -148,6 +152,10 @@ impl MappedPool {
             return Err(PoolError::KeysDamaged(
                 [(); 2].map(|()| "there is none".into()),
             ));
+        }
+        let (row, first) = (store.superblock().row, store.superblock().first_block);
+        if !layout::fits(row, first, device.rows()) {
+            return Err(PoolError::Rows);
         }
         let engine = Engine::start(rt, device.clone(), signpost.superblocks, store);
         wait_until_open(&engine).await?;

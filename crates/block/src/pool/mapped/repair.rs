@@ -33,7 +33,12 @@ impl Engine {
         let mut buf = self.buffer(into.len()).await;
         let last = lba + self.blocks_of(into.len() - BLOCK);
         let count = copies.count(lba).max(copies.count(last));
+        let stored = copies.stored(lba).max(copies.stored(last));
         for copy in 0..count {
+            // What is computed is not needed where what is stored is good.
+            if copy >= stored && good.iter().all(|good| *good) {
+                break;
+            }
             buf = match self.read_copy(copies, copy, (charged, lba), buf).await {
                 Ok(read) => read,
                 Err(_) => {

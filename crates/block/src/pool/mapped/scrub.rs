@@ -20,7 +20,12 @@ impl MappedPool {
         engine.scrub_healed.set(0);
         let scrub = async move {
             // Whoever closes the pool ends it.
-            let _ = engine.end_change(change).await;
+            let ended = engine.end_change(change).await;
+            let found = engine.store.borrow().scrubbed();
+            let whole = found.done == found.of && found.lost == 0;
+            if let (Ok(()), true, Some(copies)) = (ended, whole, engine.device.copies()) {
+                copies.verified();
+            }
         };
         self.inner.rt.spawn(scrub).detach();
         Ok(())

@@ -70,6 +70,9 @@ impl RawPool {
         uuid: [u8; 16],
         force: bool,
     ) -> Result<Self, PoolError> {
+        if device.rows().is_some() {
+            return Err(PoolError::NeedsMapped);
+        }
         let start = Start(&*device);
         let found: Found<Metadata> = superblock::find(&start).await?;
         if !force {
