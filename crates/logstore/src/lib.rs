@@ -60,6 +60,8 @@
 //! Recovery reads the superblock, the map but for its leaves, and the segments that the superblock
 //! lists, nothing else. It commits a new incarnation, which says where the log of the former one
 //! ends, before the first I/O: what recovery decided is never decided again.
+//! Each header says how far its lane was durable. Where the log ends before that, recovery looks
+//! beyond for headers that say so: the medium has lost a part, and the pool can only be read.
 //!
 //! A volume is a stack of *layers*. A snapshot ends one at a cut and begins the next, with a tree
 //! that is empty; leaves of it name the layer below that has what they inherit. An address is in
@@ -90,7 +92,7 @@ pub use format::superblock::{COPIES, SUPERBLOCK};
 pub use keyed::Secret;
 pub use store::{
     Action, Difference, Geometry, Io, IoError, IoOp, MOST_BLOCKS, MOST_RANGES, MOST_SNAPSHOTS,
-    MOST_TRIM, MOST_VOLUMES, OpenError, Options, Outcome, Part, Problem, Read, Refused, Report,
-    Request, Scrubbed, Space, State, Stats, Store, Tag, Tally, Volume,
+    MOST_TRIM, MOST_VOLUMES, OpenError, Options, Outcome, Part, Problem, Read, ReadOnly, Refused,
+    Report, Request, Scrubbed, Space, State, Stats, Store, Tag, Tally, Volume,
 };
 pub use table::{Full, Known, MOST_RECORDS, MOST_TRIMS, Table};

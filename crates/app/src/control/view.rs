@@ -77,7 +77,7 @@ pub enum Condition {
     Creating,
     /// A device for partitions whose file has no space left.
     Full,
-    /// A partition that takes no more writes.
+    /// A partition that takes no more writes; a pool that can only be read, and what is on it.
     ReadOnly,
     /// Online, on a device that injects faults on purpose.
     InjectsFaults,

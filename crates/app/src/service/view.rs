@@ -2,7 +2,7 @@
 
 use flashyard_block::Info;
 use flashyard_block::array::{MemberState, Status};
-use flashyard_block::pool::{self, PoolInfo};
+use flashyard_block::pool::{self, PoolInfo, ReadOnly};
 use flashyard_engine::DeviceHandle;
 
 use super::observed::{Observed, worst};
@@ -339,26 +339,56 @@ impl Work<'_> {
         }
     }
 
-    /// Whether something could be opened, and whether it meets faults on purpose.
+    /// Whether something could be opened, and what is to be known of it while it is online.
     pub(super) fn health(&self, what: Subject) -> Health {
-        let injects = || match what {
-            Subject::Node(id) => self.injects(id),
-            _ => None,
+        let mark = |state, why: Option<String>| why.map(|why| (state, why));
+        let marks = |id| {
+            mark(Condition::ReadOnly, self.read_only(id))
+                .or_else(|| mark(Condition::Degraded, self.degraded(id)))
+                .or_else(|| mark(Condition::InjectsFaults, self.injects(id)))
         };
         let fault = self.faults.get(&what).map(ToString::to_string);
-        let degraded = || match what {
-            Subject::Node(id) => self.degraded(id),
+        let found = mark(Condition::Unavailable, fault).or_else(|| match what {
+            Subject::Node(id) => marks(id),
             _ => None,
-        };
-        let (state, fault) = match (fault, degraded()) {
-            (Some(fault), _) => (Condition::Unavailable, Some(fault)),
-            (None, Some(why)) => (Condition::Degraded, Some(why)),
-            (None, None) => match injects() {
-                Some(why) => (Condition::InjectsFaults, Some(why)),
-                None => (Condition::Online, None),
+        });
+        match found {
+            Some((state, why)) => Health {
+                state,
+                fault: Some(why),
             },
-        };
-        Health { state, fault }
+            None => Health {
+                state: Condition::Online,
+                fault: None,
+            },
+        }
+    }
+
+    /// That something is a pool which can only be read, or stands on one, and what to do.
+    fn read_only(&self, id: NodeId) -> Option<String> {
+        let below = self.graph.all_under(id).into_iter();
+        let mut marks = below.filter(|id| self.graph.pool(*id).is_some());
+        marks.find_map(|pool| {
+            let device = self.graph.device_under(pool)?;
+            let report = self.report(self.graph.device(device)?.home?, pool)?;
+            let Report::Pool(info) = &*report else {
+                return None;
+            };
+            Some(read_only_text(self.graph.name(pool), info.read_only?))
+        })
+    }
+}
+
+/// Why a pool can only be read, and what to do.
+fn read_only_text(name: &str, why: ReadOnly) -> String {
+    match why {
+        ReadOnly::Device => format!(
+            "the device of pool {name} has failed writes, so it can only be read until the target is started again"
+        ),
+        ReadOnly::Log => format!(
+            "pool {name} has lost a part of its log that was flushed: its volumes are as they were before that, and can only \
+             be read; copy what is needed to another pool, or restore a backup"
+        ),
     }
 }
 

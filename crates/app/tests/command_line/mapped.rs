@@ -1,5 +1,7 @@
 //! Mapped pools and volumes from the command line: made, filled, killed, checked and taken over.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -151,6 +153,78 @@ fn a_lost_state_is_not_lost_names_tenants_and_identities() {
     assert!(note.ends_with("its nsid is 8"), "the pool knows it: {note}");
     assert_eq!(target.json(&["pool", "show", "p"])["kind"], "mapped");
     assert_eq!(target.terminate(), 0);
+}
+
+/// Changes a header of the log whose batch was flushed before others were written, and the footer
+/// that repeats it.
+fn damage_log(scratch: &Scratch) {
+    let mut options = File::options();
+    let image = options.read(true).write(true).open(scratch.join("d.img"));
+    let image = image.expect("it is there");
+    let block = |number: u64| {
+        let mut bytes = [0; 64];
+        let read = image.read_exact_at(&mut bytes, number * 4096);
+        read.expect("it is in the file");
+        bytes
+    };
+    let field = |bytes: &[u8], at: usize| {
+        let bytes = bytes[at..at + 8].try_into().expect("eight bytes");
+        u64::from_le_bytes(bytes)
+    };
+    let mut headers = Vec::new();
+    for number in 0..(256 << 20) / 4096 {
+        let bytes = block(number);
+        if bytes[8..12] == *b"FYLB" {
+            let within = u64::from(bytes[56]);
+            headers.push((field(&bytes, 16), field(&bytes, 48), number, within));
+        }
+    }
+    headers.sort_unstable();
+    let flushed = headers.iter().map(|one| one.1).max();
+    let proved = headers.iter().rfind(|one| Some(one.0) <= flushed);
+    let (_, _, header, within) = *proved.expect("something was flushed");
+    // Segments have 64 blocks, of which the last is the trailer of the footer.
+    for number in [header, header - within + 63] {
+        let at = number * 4096 + 20;
+        let mut byte = [0];
+        image.read_exact_at(&mut byte, at).expect("it is there");
+        let changed = image.write_all_at(&[!byte[0]], at);
+        changed.expect("it is there");
+    }
+}
+
+#[test]
+fn a_pool_that_has_lost_a_part_of_its_log_says_so_and_can_only_be_read() {
+    let scratch = Scratch::new("mapped-log");
+    let target = with_pool(&scratch, "256MiB");
+    let volume = create(&target, "v", "1MiB");
+    for byte in 1..3 {
+        fill(&target, &volume, byte);
+    }
+    target.kill();
+    damage_log(&scratch);
+    let why = "a part of its log that was flushed";
+    for _ in 0..2 {
+        let target = Target::start(&scratch, &[]);
+        for what in ["pool show p", "volume show v"] {
+            let args: Vec<&str> = what.split(' ').collect();
+            let shown = target.json(&args);
+            assert_eq!(shown["state"], "read-only", "{shown}");
+            let fault = shown["fault"].as_str().expect("it says why");
+            assert!(fault.contains(why), "{fault}");
+        }
+        let found = bytes(&target, &target.json(&["volume", "show", "v"]));
+        assert!(found.is_subset(&[0, 1].into()), "{found:?}");
+        let args = ["volume", "create", "w", "--pool", "p", "--size", "1MiB"];
+        let refused = target.run(&[&args[..], &["--tenant", "db"]].concat());
+        assert_eq!(refused.status.code(), Some(1));
+        assert_eq!(target.terminate(), 0);
+    }
+    let report = check(&scratch);
+    assert_eq!(report["verdict"], "lost", "{report}");
+    let problems = report["problems"].to_string();
+    let why = "a part of the log that was flushed cannot be read";
+    assert!(problems.contains(why), "{problems}");
 }
 
 #[test]

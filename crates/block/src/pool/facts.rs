@@ -83,6 +83,17 @@ pub struct PoolInfo {
     pub generation: u64,
     /// The scrub that runs, or the last one since it was opened, of a mapped pool.
     pub scrub: Option<Scrub>,
+    /// Why it can only be read, if so.
+    pub read_only: Option<ReadOnly>,
+}
+
+/// Why a pool can only be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOnly {
+    /// Its device has failed writes.
+    Device,
+    /// A part of its log that was durable cannot be read: volumes are as they were before that.
+    Log,
 }
 
 /// A scrub of a pool that verifies what it reads.

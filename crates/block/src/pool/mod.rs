@@ -23,7 +23,7 @@ use flashyard_runtime::Rt;
 pub use check::check;
 pub use error::PoolError;
 pub use facts::{
-    Changes, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, Report, Scrub, SnapshotInfo,
+    Changes, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, ReadOnly, Report, Scrub, SnapshotInfo,
     VolumeForm, VolumeInfo,
 };
 pub use mapped::{KeyHeader, LEAST_BYTES, MappedOptions, MappedPool};

@@ -6,7 +6,7 @@ use super::io::{Action, IoOp, Outcome, Part, Purpose, Request, Tag, Target};
 use super::lane::End;
 use super::segments::Use;
 use super::split::{Fresh, Splits};
-use super::state::{State, Store};
+use super::state::{ReadOnly, State, Store};
 use crate::format::batch::Lane;
 use crate::format::superblock::{
     COPIES, Features, LogEntry, MOST_INCARNATIONS, MOST_LOG, SUPERBLOCK, Tail,
@@ -280,6 +280,13 @@ impl Store {
         if self.flusher.finished >= self.checkpoint.ticket {
             self.checkpoint.ticket = 0;
             self.checkpoint.phase = next;
+            if self.is_cut_short {
+                // What is read now stays as it is, and nothing is decided of what is missing.
+                self.checkpoint.phase = Phase::Idle;
+                self.state = State::ReadOnly(ReadOnly::Log);
+                self.progress = true;
+                return;
+            }
             if next == Phase::First {
                 let superblock = self.build_superblock();
                 self.checkpoint.next_superblock = Some(superblock);
@@ -356,7 +363,7 @@ impl Store {
         }
         next.directory.clone_from(&self.pages.directory);
         self.decided.clear();
-        next.log.clear();
+        let mut listed = core::mem::take(&mut next.log);
         for lane in Lane::ALL {
             let end = self.checkpoint.ends[lane as usize];
             next.tails[lane as usize] = Tail {
@@ -370,16 +377,12 @@ impl Store {
             let open = self.lanes[lane].segment.map(|place| place.segment) == Some(number);
             let end = self.checkpoint.ends[lane];
             let from = match segment.log_from {
-                None if segment.used != Use::Listed => continue,
-                _ if !open && segment.used != Use::Listed && segment.last <= end.number => None,
-                from if end.number > 0 && end.segment == number && from.is_some() => {
-                    Some(end.block)
-                }
-                from => Some(from.unwrap_or(0)),
+                None => continue,
+                Some(_) if !open && segment.last <= end.number => None,
+                Some(_) if end.number > 0 && end.segment == number => Some(end.block),
+                from => from,
             };
-            if segment.used != Use::Listed {
-                self.segments.get_mut(number).log_from = from;
-            }
+            self.segments.get_mut(number).log_from = from;
             next.log.extend(from.map(|from| LogEntry {
                 segment: number,
                 generation: segment.generation,
@@ -388,6 +391,9 @@ impl Store {
                 end: None,
             }));
         }
+        // Behind those in use are the others, in the order in which lanes will take them.
+        listed.retain(|entry| self.segments.get(entry.segment).used == Use::Listed);
+        next.log.append(&mut listed);
     }
 
     /// Lists free segments for lanes. They may be used when the superblock is durable.

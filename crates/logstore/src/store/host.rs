@@ -235,7 +235,7 @@ impl Store {
     pub(super) fn may_change(&self) -> Result<(), Refused> {
         match self.state {
             State::Ready => Ok(()),
-            State::ReadOnly => Err(Refused::ReadOnly),
+            State::ReadOnly(_) => Err(Refused::ReadOnly),
             State::Opening | State::Failed(_) => Err(Refused::NotReady),
         }
     }
@@ -260,7 +260,7 @@ impl Store {
         count: u64,
         most: u64,
     ) -> Result<(Lane, Form), Refused> {
-        if !matches!(self.state, State::Ready | State::ReadOnly) {
+        if !matches!(self.state, State::Ready | State::ReadOnly(_)) {
             return Err(Refused::NotReady);
         }
         let volume = self.volumes.get(&lineage);

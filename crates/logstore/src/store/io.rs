@@ -61,7 +61,7 @@ impl fmt::Display for Refused {
             Self::TooManySnapshots => "the volume has as many snapshots as it can have; delete one",
             Self::Form => "the volume does not store its chunks like that",
             Self::TooManyVolumes => "the pool has as many volumes as it can have; delete one",
-            Self::ReadOnly => "the device has failed writes; the pool can only be read",
+            Self::ReadOnly => "the pool can only be read",
         })
     }
 }

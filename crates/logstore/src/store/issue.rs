@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Tag};
 use super::lane::{Batch, End, Fate, kept};
 use super::segments::Use;
-use super::state::{State, Store};
+use super::state::{ReadOnly, State, Store};
 use crate::chunk::begin;
 use crate::entry::Entry;
 use crate::format::batch::{Header, Lane, MOST_BATCH_RECORDS, Place, RecordKind};
@@ -93,8 +93,10 @@ impl Store {
             return false;
         }
         self.close_segment(lane);
-        let listed = |(_, segment): &(u32, &super::segments::Segment)| segment.used == Use::Listed;
-        let Some((number, _)) = self.segments.iter().find(listed) else {
+        // In the order of the superblock: so recovery knows how far segments were taken.
+        let mut log = self.superblock.log.iter().map(|entry| entry.segment);
+        let is_listed = |&number: &u32| self.segments.get(number).used == Use::Listed;
+        let Some(number) = log.find(is_listed) else {
             return false;
         };
         self.segments.set_use(number, Use::Open);
@@ -427,12 +429,12 @@ impl Store {
 
     /// The device fails writes: all that waits is answered, and nothing is written any more.
     pub(super) fn go_read_only(&mut self) {
-        if self.state == State::ReadOnly {
+        if matches!(self.state, State::ReadOnly(_)) {
             return;
         }
         self.state = match self.state {
             State::Opening => State::Failed(super::recovery::OpenError::CannotWrite),
-            _ => State::ReadOnly,
+            _ => State::ReadOnly(ReadOnly::Device),
         };
         for lane in Lane::ALL {
             let state = &mut self.lanes[lane as usize];

@@ -39,4 +39,6 @@ pub use io::{
 pub use recovery::OpenError;
 pub use scrubber::Scrubbed;
 pub use segments::Geometry;
-pub use state::{MOST_SNAPSHOTS, MOST_VOLUMES, Options, Space, State, Stats, Store, Tally, Volume};
+pub use state::{
+    MOST_SNAPSHOTS, MOST_VOLUMES, Options, ReadOnly, Space, State, Stats, Store, Tally, Volume,
+};

@@ -20,7 +20,8 @@ impl Store {
                 Found::At(entry, data) => {
                     // What a failed device did not take is nowhere.
                     let written = self.is_written(entry);
-                    lost |= entry.is_lost() || !written && self.state == State::ReadOnly;
+                    let failed = matches!(self.state, State::ReadOnly(_));
+                    lost |= entry.is_lost() || !written && failed;
                     // A sound pool has no other entries.
                     lost |= entry.is_stored() && !form.takes(entry.sectors(), entry.codec());
                     ready &= written;

@@ -84,6 +84,7 @@ enum Stage {
     System,
     Inner,
     Log,
+    Beyond,
     Payload,
 }
 
@@ -227,6 +228,7 @@ impl Store {
             difference: None,
             recovery: None,
             decided: Vec::new(),
+            is_cut_short: false,
             incarnation: superblock.incarnation + 1,
             superblock,
             sequence: 0,
@@ -523,6 +525,11 @@ impl Store {
                 Stage::Log
             }
             Stage::Log => {
+                let scans = recovery.replay.look_beyond();
+                scans.for_each(|number| recovery.add(Job::Scan(number)));
+                Stage::Beyond
+            }
+            Stage::Beyond => {
                 let tails = self.superblock.tails;
                 let batches = recovery.replay.chain(tails).map_err(|()| OpenError::Log)?;
                 for number in batches {
@@ -589,6 +596,7 @@ impl Store {
     /// Takes what replay has decided: the frozen table, and which segments hold it.
     fn take_log(&mut self, replay: &mut Replay) -> Result<(), OpenError> {
         replay.settle();
+        self.is_cut_short = replay.is_cut_short();
         for entry in &self.superblock.log {
             let segment = self.segments.get(entry.segment);
             if segment.used == Use::Map {

@@ -11,6 +11,10 @@ use crate::format::superblock::{LogEntry, Superblock, Tail};
 use crate::keyed::Secret;
 use crate::table::{MOST_RECORDS, Table};
 
+/// Segments behind the last one that is seen to have been written to, in which a lane may be: each
+/// lane has one, and a few more may be in flight.
+const AHEAD: usize = 8;
+
 #[derive(Debug, Default)]
 pub(super) struct Replay {
     scans: Vec<Scan>,
@@ -19,6 +23,10 @@ pub(super) struct Replay {
     old: Vec<FoundBatch>,
     /// Batches of each lane that count, in order.
     lanes: [Vec<FoundBatch>; 3],
+    /// The sequence up to which each lane is known to have been durable, and where it was at the
+    /// cut.
+    durable: [u64; 3],
+    cut: [u64; 3],
     /// Batches whose data were not known to be durable: lane, place there, and whether they are
     /// good.
     doubtful: Vec<(usize, usize, bool)>,
@@ -48,15 +56,42 @@ impl Replay {
         self.scans[scan as usize].take(secret, result);
     }
 
+    /// Looks for batches behind where the log seems to end. Gives the scans that go on.
+    ///
+    /// Lanes take segments in the order in which the superblock lists them, so behind the last one
+    /// that was written to only the next ones may be, with a first header that cannot be read.
+    pub fn look_beyond(&mut self) -> impl Iterator<Item = u32> + use<> {
+        let open = (0..)
+            .zip(&self.log)
+            .filter(|(_, entry)| entry.end.is_none());
+        let open: Vec<u32> = open.map(|(number, _)| number).collect();
+        let is_used = |number: &u32| self.scans[*number as usize].is_used();
+        let used = open.iter().rposition(is_used);
+        let most = used.map_or(0, |place| place + 1) + AHEAD;
+        let mut scans = open;
+        scans.truncate(most);
+        for &number in &scans {
+            self.scans[number as usize].look_beyond();
+        }
+        scans.into_iter()
+    }
+
     /// Follows the chain of each lane. Gives the batches whose data have to be verified; an error
     /// when a part is missing that was decided on before.
     pub fn chain(&mut self, tails: [Tail; 3]) -> Result<Vec<u32>, ()> {
         let mut runs: Vec<Vec<FoundBatch>> = Vec::new();
+        self.cut = tails.map(|tail| tail.watermark);
+        self.durable = self.cut;
         for (scan, entry) in core::mem::take(&mut self.scans).into_iter().zip(&self.log) {
             match entry.end {
                 Some(end) if scan.end() != end => return Err(()),
                 Some(_) => self.old.extend(scan.batches),
-                None => runs.push(scan.batches),
+                None => {
+                    for (durable, known) in self.durable.iter_mut().zip(scan.known) {
+                        *durable = known.max(*durable);
+                    }
+                    runs.push(scan.batches);
+                }
             }
         }
         runs.retain(|run| !run.is_empty());
@@ -83,17 +118,15 @@ impl Replay {
             }
         }
         for lane in Lane::ALL {
-            self.doubt(lane as usize, tails[lane as usize].watermark);
+            self.doubt(lane as usize);
         }
         Ok((0..self.doubtful.len() as u32).collect())
     }
 
     /// Notes the batches of a lane above its watermark.
-    fn doubt(&mut self, lane: usize, tail: u64) {
-        let watermarks = self.lanes[lane].iter().map(|batch| batch.watermark);
-        let watermark = watermarks.max().unwrap_or(0).max(tail);
+    fn doubt(&mut self, lane: usize) {
         for (place, batch) in self.lanes[lane].iter().enumerate() {
-            if batch.sequence > watermark && batch.blocks > 1 {
+            if batch.sequence > self.durable[lane] && batch.blocks > 1 {
                 self.doubtful.push((lane, place, false));
             }
         }
@@ -136,6 +169,16 @@ impl Replay {
                 self.lanes[lane].truncate(place);
             }
         }
+    }
+
+    /// Whether a lane ends before a batch that was durable: the medium has lost a part of the log.
+    pub fn is_cut_short(&self) -> bool {
+        let lanes = self.lanes.iter().zip(self.cut).zip(self.durable);
+        let mut ends = lanes.map(|((lane, cut), durable)| {
+            let end = lane.last().map_or(cut, |batch| batch.sequence);
+            end < durable
+        });
+        ends.any(|is_short| is_short)
     }
 
     fn all(&self) -> impl Iterator<Item = &FoundBatch> {

@@ -1,13 +1,18 @@
-//! Lists what a segment holds: by its footer, or header by header.
+//! Lists what a segment holds: by its footer, or header by header; and looks for headers behind one
+//! that is not there.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::io::IoError;
 use super::segments::Geometry;
 use crate::format::batch::{Header, Lane, Place, Record, check_payload};
 use crate::format::footer::{Item, Trailer};
-use crate::format::{BLOCK_SECTORS, Block};
+use crate::format::{BLOCK, BLOCK_SECTORS, Block};
 use crate::keyed::Secret;
+
+/// Blocks that are looked through in one read.
+const LOOK: u32 = 32;
 
 /// A batch that was found.
 #[derive(Clone, Debug)]
@@ -21,8 +26,6 @@ pub(super) struct FoundBatch {
     pub checksum: u64,
     /// The checksum of the batch before it in its lane.
     pub before: u64,
-    /// The highest watermark that is known with it.
-    pub watermark: u64,
     pub records: Vec<Record>,
 }
 
@@ -31,6 +34,12 @@ enum Stage {
     Trailer,
     Items(Trailer),
     Header(u32),
+    /// Looks for a header in so many blocks from `block` on, and in others up to `until`.
+    Beyond {
+        block: u32,
+        until: u32,
+        count: u32,
+    },
     End,
 }
 
@@ -47,10 +56,14 @@ pub(super) struct Scan {
     first_block: u64,
     blocks: u32,
     row: u32,
+    /// Blocks of a batch at most: so far behind a header that cannot be read is the next one.
+    reach: u32,
     stage: Stage,
     pub batches: Vec<FoundBatch>,
     /// The footer was good: nothing is missing.
     pub by_footer: bool,
+    /// The highest watermark of each lane, of batches that are listed or lie beyond.
+    pub known: [u64; 3],
 }
 
 impl Scan {
@@ -66,9 +79,11 @@ impl Scan {
             first_block: geometry.block(segment),
             blocks,
             row: geometry.row,
+            reach: geometry.most_batch() + 1,
             stage: Stage::Trailer,
             batches: Vec::new(),
             by_footer: false,
+            known: [0; 3],
         }
     }
 
@@ -95,6 +110,7 @@ impl Scan {
                 (self.blocks - 1 - count, count)
             }
             Stage::Header(block) => (*block, 1),
+            Stage::Beyond { block, count, .. } => (*block, *count),
             Stage::End => return None,
         };
         Some((self.first_block + u64::from(block), count))
@@ -108,7 +124,7 @@ impl Scan {
             Stage::Header(block) => self
                 .header(secret, *block, bytes, &mut Vec::new())
                 .is_some(),
-            Stage::End => true,
+            Stage::Beyond { .. } | Stage::End => true,
         }
     }
 
@@ -128,8 +144,28 @@ impl Scan {
                 // What is no header ends the list.
                 let _ = self.take_header(secret, block, result);
             }
+            Stage::Beyond {
+                block,
+                until,
+                count,
+            } => self.take_beyond(secret, block..until, count, result),
             Stage::End => {}
         }
+    }
+
+    /// Where the log ends header by header it may go on: the medium may have changed a header. What
+    /// lies beyond is not listed, since it cannot be replayed; but it says how far the lane was
+    /// durable.
+    pub fn look_beyond(&mut self) {
+        if !self.by_footer {
+            let block = self.end() + 1;
+            self.stage = self.beyond_at(block, block + self.reach, LOOK);
+        }
+    }
+
+    /// Whether anything shows that the segment was written to.
+    pub fn is_used(&self) -> bool {
+        self.by_footer || self.from > 0 || !self.batches.is_empty()
     }
 
     /// Where the last batch that was found ends.
@@ -143,6 +179,55 @@ impl Scan {
             true => Stage::Header(block),
             false => Stage::End,
         }
+    }
+
+    fn beyond_at(&self, block: u32, until: u32, count: u32) -> Stage {
+        let until = until.min(self.blocks - 1);
+        match block < until {
+            true => Stage::Beyond {
+                block,
+                until,
+                count: count.min(until - block),
+            },
+            false => Stage::End,
+        }
+    }
+
+    fn know(&mut self, lane: Lane, watermark: u64) {
+        let known = &mut self.known[lane as usize];
+        *known = watermark.max(*known);
+    }
+
+    fn take_beyond(
+        &mut self,
+        secret: Secret,
+        within: Range<u32>,
+        count: u32,
+        result: Result<&[u8], IoError>,
+    ) {
+        let block = within.start;
+        let Ok(bytes) = result else {
+            // The others can perhaps be read.
+            let next = if count > 1 { block } else { block + 1 };
+            let count = if count > 1 { 1 } else { LOOK };
+            self.stage = self.beyond_at(next, within.end, count);
+            return;
+        };
+        let blocks = (block..).zip(bytes.chunks(BLOCK));
+        let mut headers = blocks.filter_map(|(block, bytes)| {
+            let found = self.header(secret, block, bytes, &mut Vec::new());
+            found.map(|(header, _)| (block, header))
+        });
+        self.stage = match headers.next() {
+            Some((block, header)) => {
+                drop(headers);
+                self.know(header.lane, header.watermark);
+                // Mostly the next one follows.
+                let next = block + header.blocks;
+                self.beyond_at(next, next + self.reach + 1, 1)
+            }
+            None => self.beyond_at(block + count, within.end, LOOK),
+        };
     }
 
     fn place(&self, block: u32) -> Place {
@@ -182,6 +267,9 @@ impl Scan {
 
     fn take_trailer(&mut self, secret: Secret, result: Result<&[u8], IoError>) {
         let trailer = result.ok().and_then(|bytes| self.trailer(secret, bytes));
+        if let Some(trailer) = &trailer {
+            self.know(trailer.lane, trailer.watermark);
+        }
         self.stage = match trailer {
             Some(trailer) if trailer.items == 0 => {
                 self.by_footer = true;
@@ -222,7 +310,6 @@ impl Scan {
                     sequence: batch.sequence,
                     checksum: batch.checksum,
                     before: core::mem::replace(&mut before, batch.checksum),
-                    watermark: trailer.watermark,
                     records: Vec::with_capacity(batch.records as usize),
                 }),
                 Item::Record(record) => {
@@ -250,6 +337,7 @@ impl Scan {
     ) -> Option<()> {
         let mut records = Vec::new();
         let (header, checksum) = self.header(secret, block, result.ok()?, &mut records)?;
+        self.know(header.lane, header.watermark);
         self.batches.push(FoundBatch {
             lane: header.lane,
             incarnation: header.incarnation,
@@ -259,7 +347,6 @@ impl Scan {
             sequence: header.sequence,
             checksum,
             before: header.before,
-            watermark: header.watermark,
             records,
         });
         self.stage = self.header_at(block + header.blocks);

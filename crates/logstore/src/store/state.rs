@@ -62,6 +62,15 @@ impl Default for Options {
     }
 }
 
+/// Why a pool can only be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadOnly {
+    /// The device has failed writes.
+    Device,
+    /// The medium has lost a part of the log that was durable: volumes are as they were before.
+    Log,
+}
+
 /// How a store is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
@@ -69,8 +78,8 @@ pub enum State {
     Opening,
     /// Takes all requests.
     Ready,
-    /// Takes reads: the device has failed writes.
-    ReadOnly,
+    /// Takes reads.
+    ReadOnly(ReadOnly),
     /// It could not be opened.
     Failed(OpenError),
 }
@@ -327,6 +336,8 @@ pub struct Store {
     pub(super) superblock: Superblock,
     /// What recovery decided of the log and leaves do not know yet.
     pub(super) decided: Vec<LogEntry>,
+    /// A part of the log that was durable is missing.
+    pub(super) is_cut_short: bool,
     pub(super) incarnation: u32,
     /// The sequence of the last batch.
     pub(super) sequence: u64,

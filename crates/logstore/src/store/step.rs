@@ -43,7 +43,7 @@ impl Store {
                     self.step_checkpoint();
                     self.step_flushes();
                 }
-                State::ReadOnly => self.retry_reads(),
+                State::ReadOnly(_) => self.retry_reads(),
                 State::Ready => self.step_ready(),
             }
         }

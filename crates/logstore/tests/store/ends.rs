@@ -1,6 +1,6 @@
 //! Everything that is asked comes to an end, whatever the load and the device do.
 
-use flashyard_logstore::{Geometry, Options, Outcome, State};
+use flashyard_logstore::{Geometry, Options, Outcome, ReadOnly, State};
 
 use crate::device::Cut;
 use crate::load::Load;
@@ -59,7 +59,7 @@ fn what_waits_for_a_write_ends_when_the_device_takes_no_write_any_more() {
     };
     world.ask(read).expect("it is ready");
     assert!(world.settle());
-    assert_eq!(world.store.state(), State::ReadOnly);
+    assert_eq!(world.store.state(), State::ReadOnly(ReadOnly::Device));
     assert_eq!(world.model.in_flight(), 0, "the read has ended");
     assert_eq!(world.model.media_errors, 1);
 }
@@ -97,7 +97,7 @@ fn a_check_and_a_scrub_end_when_the_device_takes_no_write_any_more() {
             write(&mut world, chunk, 1);
         }
         assert!(world.settle());
-        assert_eq!(world.store.state(), State::ReadOnly);
+        assert_eq!(world.store.state(), State::ReadOnly(ReadOnly::Device));
         assert!(!world.store.is_scrubbing());
         let ended = world.done.remove(&request);
         assert!(

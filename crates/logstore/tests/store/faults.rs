@@ -1,7 +1,7 @@
 //! Devices that fail writes, flip bits, and tenants that write what looks like metadata.
 
 use flashyard_logstore::format::batch::{Header, Lane, Place};
-use flashyard_logstore::{OpenError, Options, Secret, State, Store};
+use flashyard_logstore::{OpenError, Options, ReadOnly, Secret, State, Store};
 
 use crate::device::{BLOCK, CUTS, Cut};
 use crate::load::Load;
@@ -52,7 +52,7 @@ fn a_device_that_fails_all_writes_makes_the_pool_read_only_and_loses_nothing() {
         ..Load::MIXED
     };
     assert!(load.run(&mut world));
-    assert_eq!(world.store.state(), State::ReadOnly);
+    assert_eq!(world.store.state(), State::ReadOnly(ReadOnly::Device));
     world.write_errors = 0;
     world.model.may_lose = false;
     assert!(world.cut(Cut::Nothing));

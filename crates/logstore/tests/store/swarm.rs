@@ -106,5 +106,5 @@ fn form(chance: &mut Rng) -> Form {
 }
 
 fn is_read_only(world: &World) -> bool {
-    world.store.state() == State::ReadOnly
+    matches!(world.store.state(), State::ReadOnly(_))
 }

@@ -606,6 +606,7 @@ impl World {
         }
         match self.store.state() {
             State::Failed(error) => Err(error),
+            State::ReadOnly(_) if self.model.may_be_read_only => Ok(true),
             state => {
                 assert_eq!(state, State::Ready);
                 Ok(true)

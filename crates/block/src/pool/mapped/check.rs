@@ -12,7 +12,7 @@ use super::opening::{overlay, read_superblocks};
 use super::{MappedPool, failed};
 use crate::pool::copies::Start;
 use crate::pool::error::PoolError;
-use crate::pool::facts::{Kind, Report};
+use crate::pool::facts::{Kind, ReadOnly, Report};
 use crate::superblock::{self, COPY_NAMES, CopyReport, Found, Repair};
 use crate::{Device, SharedDevice};
 
@@ -88,6 +88,12 @@ async fn look_inside(rt: &Rt, device: SharedDevice, report: &mut Report) -> Resu
     };
     report.volumes = pool.list();
     look_at_keys(&pool, report);
+    if pool.info().read_only == Some(ReadOnly::Log) {
+        let why = "a part of the log that was flushed cannot be read: volumes are as they were before it, and the pool can only be read";
+        report.problems.push(why.to_owned());
+        pool.close().await;
+        return Ok(());
+    }
     // What recovery has found becomes part of the map, which the check then counts.
     pool.checkpoint().await?;
     let engine = Rc::clone(&pool.inner.engine);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use flashyard_codec::compress::Codec;
 use flashyard_logstore::format::{BLOCK, SECTOR};
-use flashyard_logstore::{Form, Stats, Tally, Volume as Facts};
+use flashyard_logstore::{Form, ReadOnly as StoreReadOnly, State, Stats, Tally, Volume as Facts};
 
 use super::{Entry, MappedPool, volume};
-use crate::pool::facts::{Kind, PoolInfo, VolumeForm, VolumeInfo};
+use crate::pool::facts::{Kind, PoolInfo, ReadOnly, VolumeForm, VolumeInfo};
 use crate::{Device, SharedDevice};
 
 impl MappedPool {
@@ -78,6 +78,11 @@ impl MappedPool {
             stored: sum(|one| one.tally.sectors * SECTOR as u64),
             generation: store.superblock().generation,
             scrub: self.scrubbed(),
+            read_only: match store.state() {
+                State::ReadOnly(StoreReadOnly::Device) => Some(ReadOnly::Device),
+                State::ReadOnly(StoreReadOnly::Log) => Some(ReadOnly::Log),
+                _ => None,
+            },
         }
     }
 

@@ -288,6 +288,7 @@ impl RawPool {
         PoolInfo {
             encrypted: false,
             scrub: None,
+            read_only: None,
             kind: Kind::Raw,
             uuid: metadata.uuid,
             block_size: metadata.block_size,
