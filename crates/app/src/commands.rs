@@ -1,5 +1,6 @@
 //! The commands that talk to a running target: typed words become a request, the answer a table.
 
+mod function;
 mod snapshots;
 
 use std::fs;
@@ -11,25 +12,24 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cli::{
-    ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, FunctionArgs, FunctionCommand,
-    OnOff, PartitionArgs, PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs,
-    TargetCommand, TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand,
-    WhyArgs,
+    ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, OnOff, PartitionArgs,
+    PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs, TargetCommand,
+    TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{
-    self, AppliedView, ArrayChange, ArrayHow, FunctionChange, How, KindName, Request, TenantChange,
-    VolumeChange,
+    self, AppliedView, ArrayChange, ArrayHow, How, KindName, Request, TenantChange, VolumeChange,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
-    ArraySpec, ContentName, DeviceSpec, Document, FlatDevice, FunctionSpec, KeyText, PartitionSpec,
-    PolicyName, PoolSpec, TargetSettings, TenantSpec, VolumeSpec, is_file,
+    ArraySpec, ContentName, DeviceSpec, Document, FlatDevice, KeyText, PartitionSpec, PolicyName,
+    PoolSpec, TargetSettings, TenantSpec, VolumeSpec, is_file,
 };
 use crate::state;
 use crate::table;
 
+pub use function::function;
 pub use snapshots::snapshot;
 
 /// Where the state is when nobody says.
@@ -491,50 +491,6 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
                 change,
                 force: owed.force,
             }
-        }
-    };
-    run(&args.reach, &request)
-}
-
-/// `flashyard function …`.
-pub fn function(args: FunctionArgs) -> Result<(), Failure> {
-    let request = match args.command {
-        FunctionCommand::List => Request::List(KindName::Function),
-        FunctionCommand::Show { name } => Request::Show(KindName::Function, name),
-        FunctionCommand::Delete { name, yes } => Request::DeleteFunction {
-            name,
-            connected: yes,
-        },
-        FunctionCommand::Set { name, access } => {
-            let (mode, owner, group) = (access.mode, access.owner, access.group);
-            let change = FunctionChange { mode, owner, group };
-            if change == FunctionChange::default() {
-                return Err(Invalid::NoPermissions.into());
-            }
-            Request::SetFunction { name, change }
-        }
-        FunctionCommand::Create {
-            name,
-            tenant,
-            count,
-            socket,
-            access,
-        } => {
-            let socket = socket.map(|path| absolute(&path)).transpose()?;
-            let one = |name| FunctionSpec {
-                name,
-                tenant: tenant.clone(),
-                socket: socket.clone(),
-                mode: access.mode,
-                owner: access.owner.clone(),
-                group: access.group.clone(),
-            };
-            Request::CreateFunctions(match count {
-                None => vec![one(name)],
-                Some(count) => (1..=count)
-                    .map(|number| one(format!("{name}-{number}")))
-                    .collect(),
-            })
         }
     };
     run(&args.reach, &request)

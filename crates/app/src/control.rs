@@ -25,8 +25,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    ClassName, DeviceSpec, Document, FaultSpec, FunctionSpec, KeyText, PartitionSpec, PolicyName,
-    PoolSpec, RatesSpec, Size, SocketMode, Span, TargetSettings, TenantSpec, VolumeSpec,
+    ClassName, DeviceSpec, Document, DoorbellName, FaultSpec, FunctionSpec, KeyText, PartitionSpec,
+    PolicyName, PoolSpec, RatesSpec, Size, SocketMode, Span, TargetSettings, TenantSpec,
+    VolumeSpec,
 };
 
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
@@ -352,6 +353,8 @@ pub struct FunctionChange {
     pub owner: Option<String>,
     /// The new group.
     pub group: Option<String>,
+    /// How a guest rings, from the next start on.
+    pub doorbells: Option<DoorbellName>,
 }
 
 /// The kinds of thing a request can be about.

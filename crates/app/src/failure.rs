@@ -244,7 +244,7 @@ impl fmt::Display for Invalid {
                 "nothing to change: give --host, --class, --weight, --guarantee, --limit or --latency-target",
             ),
             Self::NoPermissions => {
-                f.write_str("nothing to change: give --mode, --owner or --group")
+                f.write_str("nothing to change: give --mode, --owner, --group or --doorbells")
             }
             Self::Path(path, error) => write!(f, "`{path}` is no path: {error}"),
             Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),

@@ -211,6 +211,7 @@ const KEYS: [(&str, &[&str]); 16] = [
             "mode",
             "owner",
             "group",
+            "doorbells",
             "subnqn",
             "volumes",
             "core",

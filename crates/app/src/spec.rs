@@ -39,7 +39,7 @@ pub use error::{PartitionError, SpecError, ValueError};
 pub use fault::{FaultLayerSpec, FaultSpec};
 use flashyard_block::pool::VolumeForm;
 pub use flat::FlatDevice;
-pub use function::{FunctionSpec, SocketMode};
+pub use function::{DoorbellName, FunctionSpec, SocketMode};
 pub use identity::{Eui64, Hex, Nguid};
 pub use keys::allowed;
 pub use kind::{CompressionName, DeviceKind, LoadPoint, PolicyName, VolumeKind};

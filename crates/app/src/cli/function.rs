@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::within;
-use crate::spec::SocketMode;
+use crate::spec::{DoorbellName, SocketMode};
 
 /// Functions that one command makes at most.
 const COUNT_MOST: u64 = 256;
@@ -73,15 +73,24 @@ pub enum FunctionCommand {
         /// Who may use it.
         #[command(flatten)]
         access: AccessArgs,
+        /// How a guest without shadow doorbells rings [default: trapped]
+        #[arg(long, help_heading = "Speed")]
+        doorbells: Option<DoorbellName>,
     },
-    /// Change who may use the socket of a function; who is connected stays
-    #[command(after_help = "Example:\n  flashyard function set vm1 --group kvm --mode 0660")]
+    /// Change who may use the socket of a function, or how its guest rings; who is connected stays
+    #[command(
+        after_help = "Examples:\n  flashyard function set vm1 --group kvm --mode 0660\n  \
+        flashyard function set vm1 --doorbells mapped"
+    )]
     Set {
         /// Its name
         name: String,
         /// Who may use it.
         #[command(flatten)]
         access: AccessArgs,
+        /// How a guest without shadow doorbells rings, from the next start of the target on
+        #[arg(long, help_heading = "Speed")]
+        doorbells: Option<DoorbellName>,
     },
     /// Delete a function; the volumes stay
     #[command(after_help = "Example:\n  flashyard function delete vm1\n\n\

@@ -76,7 +76,7 @@ const TEXTS: [&str; 9] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 34] = [
+const NAMED: [(&str, &[&str]); 35] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -102,6 +102,7 @@ const NAMED: [(&str, &[&str]); 34] = [
             "device create",
         ],
     ),
+    ("--doorbells", &["function set"]),
     ("--group", &["function set"]),
     ("--guarantee", &["tenant create", "tenant set"]),
     ("--host", &["tenant set"]),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::view::{Condition, Health};
-use crate::spec::SocketMode;
+use crate::spec::{DoorbellName, SocketMode};
 
 /// A function.
 #[derive(Debug, Serialize)]
@@ -18,6 +18,8 @@ pub struct FunctionView {
     pub owner: Option<String>,
     /// Group of the socket; null for that of who runs the target.
     pub group: Option<String>,
+    /// How a guest without shadow doorbells rings, from the next start on.
+    pub doorbells: DoorbellName,
     /// Its tenant's subsystem.
     pub subnqn: Option<String>,
     /// Its tenant's volumes, which are its namespaces.

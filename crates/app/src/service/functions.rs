@@ -8,7 +8,7 @@ use std::rc::Rc;
 use flashyard_controller::HostId;
 use flashyard_engine::{Counters, Snapshot};
 use flashyard_nvme::Nqn;
-use flashyard_vfio::{Doorbells, FunctionReport, offer};
+use flashyard_vfio::{FunctionReport, offer};
 use uuid::Uuid;
 
 use super::fault::{InUse, Internal, Invalid, Unavailable};
@@ -108,12 +108,13 @@ impl Work<'_> {
         let host = self.host_of_function(&spec.name)?;
         let core = self.core_for_function(tenant);
         let path = spec.socket();
+        let doorbells = spec.doorbells.unwrap_or_default().doorbells();
         let listener = self.service.sockets.open(path, access(&spec)?)?;
         let offered = self.cores.call(core, move |state| async move {
             let wanted = flashyard_vfio::FunctionSpec {
                 subnqn,
                 host,
-                doorbells: Doorbells::default(),
+                doorbells,
             };
             let function = offer(&state.engine, wanted, listener)?;
             state.nodes.add(id, Node::Function(Rc::new(function)));
@@ -158,7 +159,7 @@ impl Work<'_> {
         best.expect("there is at least one core")
     }
 
-    /// Gives the socket of a function other permissions.
+    /// Gives the socket of a function other permissions, or its guest another way to ring.
     pub(super) fn set_function(
         &mut self,
         name: &str,
@@ -169,11 +170,12 @@ impl Work<'_> {
         spec.mode = change.mode.or(spec.mode);
         spec.owner = change.owner.or(spec.owner);
         spec.group = change.group.or(spec.group);
+        spec.doorbells = change.doorbells.or(spec.doorbells);
         self.change_function(spec)?;
         self.view_one(KindName::Function, name)
     }
 
-    /// Makes a function as it is to be, which differs in the permissions of its socket.
+    /// Makes a function as it is to be. The permissions of its socket change at once.
     pub(super) fn change_function(&mut self, spec: FunctionSpec) -> Result<(), Fault> {
         spec.check()?;
         let (id, function) = self.function(&spec.name)?;
@@ -318,6 +320,7 @@ impl Work<'_> {
             tenant: spec.tenant,
             owner: spec.owner,
             group: spec.group,
+            doorbells: spec.doorbells.unwrap_or_default(),
         }))
     }
 

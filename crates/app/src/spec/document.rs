@@ -80,7 +80,7 @@ impl Section {
             Self::Pool => false,
             Self::Tenant => !["name", "nqn", "serial", "model"].contains(&key),
             Self::Volume => key == "read_only",
-            Self::Function => ["mode", "owner", "group"].contains(&key),
+            Self::Function => ["mode", "owner", "group", "doorbells"].contains(&key),
         }
     }
 }

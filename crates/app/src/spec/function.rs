@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
+use flashyard_vfio::Doorbells;
 use serde::{Deserialize, Serialize};
 
 use super::error::{SpecError, check_name};
@@ -33,6 +34,32 @@ pub struct FunctionSpec {
     /// Group of its socket, a name or number; that of who runs the target if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// How a guest without shadow doorbells rings: by a message each, or in memory that a core
+    /// looks at each millisecond while it sleeps. Holds for a function that is there from the next
+    /// start on; `trapped` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doorbells: Option<DoorbellName>,
+}
+
+/// How a guest without shadow doorbells rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum DoorbellName {
+    /// By a message of its virtual machine monitor, which wakes the core.
+    #[default]
+    Trapped,
+    /// By a store to memory, which does not.
+    Mapped,
+}
+
+impl DoorbellName {
+    /// As functions know it.
+    pub fn doorbells(self) -> Doorbells {
+        match self {
+            Self::Trapped => Doorbells::Trapped,
+            Self::Mapped => Doorbells::Mapped,
+        }
+    }
 }
 
 /// Permissions of a socket, as `chmod` takes them: an octal number.

@@ -8,7 +8,7 @@ use super::error::{DILATION_MOST, WEIGHT_MOST};
 use super::fault::{FaultName, FaultOnName};
 use super::kind::{CompressionName, DeviceKind, PolicyName, VolumeKind};
 use super::target::{CORES_MOST, IO_QUEUES, QUEUE_DEPTH};
-use super::{ClassName, ContentName};
+use super::{ClassName, ContentName, DoorbellName};
 use crate::units::{BANDWIDTH, Grammar, IOS, RATE, SIZE, SPAN};
 
 /// What may stand at a key, after "give"; `key` is with the tables that it is in, such as
@@ -24,6 +24,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         ("function", "socket") => text("/run/flashyard/vm1.sock"),
         ("function", "mode") => text("0660"),
         ("function", "owner" | "group") => text("kvm"),
+        ("function", "doorbells") => names::<DoorbellName>(),
         ("target", "nqn_prefix") => text("nqn.2026-11.dev.flashyard"),
         ("target", "cores") => number(1, CORES_MOST as u64),
         ("target", "io_queues") => number(IO_QUEUES[0].into(), IO_QUEUES[1].into()),

@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use flashyard_host::vfio::{Guest, GuestError, GuestOptions};
+use flashyard_host::vfio::{Guest, GuestError, GuestOptions, VfioClient};
 use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::identify::Cns;
@@ -415,6 +415,49 @@ const FILE: &str = r#"
     tenant = "db"
     socket = "other/vm2.sock"
 "#;
+
+/// Where the doorbells of functions can be mapped, as clients are told.
+fn mappable(sockets: Vec<PathBuf>) -> Vec<bool> {
+    let found = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&found);
+    in_guest(move |rt| async move {
+        for socket in sockets {
+            let mut client = loop {
+                match VfioClient::connect(&rt, &socket).await {
+                    Ok(client) => break client,
+                    Err(_) => rt.sleep(Duration::from_ms(5)).await,
+                }
+            };
+            let bar = client.region(0).await.expect("it answers");
+            seen.borrow_mut().push(!bar.areas.is_empty());
+        }
+    });
+    found.take()
+}
+
+#[test]
+fn doorbells_are_mapped_where_that_was_chosen() {
+    let scratch = Scratch::new("function-doorbells");
+    let target = Target::start(&scratch, &[]);
+    target.json(&["tenant", "create", "db"]);
+    let fast = ["function", "create", "fast", "--tenant", "db"];
+    let fast = target.json(&[&fast[..], &["--doorbells", "mapped"]].concat());
+    let plain = create(&target, "plain");
+    assert_eq!(
+        (&fast["doorbells"], &plain["doorbells"]),
+        (&json!("mapped"), &json!("trapped"))
+    );
+    let sockets = vec![socket(&fast), socket(&plain)];
+    assert_eq!(mappable(sockets.clone()), [true, false]);
+    let set = ["function", "set", "fast", "--doorbells", "trapped"];
+    assert_eq!(target.json(&set)["doorbells"], "trapped");
+    let set = ["function", "set", "plain", "--doorbells", "mapped"];
+    assert_eq!(target.json(&set)["doorbells"], "mapped");
+    assert_eq!(target.terminate(), 0);
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(mappable(sockets), [false, true], "from the next start on");
+    assert_eq!(target.terminate(), 0);
+}
 
 #[test]
 fn a_file_makes_functions_changes_them_and_deletes_them() {
