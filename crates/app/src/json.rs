@@ -237,7 +237,7 @@ const KEYS: [(&str, &[&str]); 16] = [
             "p99_us",
             "p999_us",
             "max_us",
-            "network_us",
+            "receive_us",
             "intake_us",
             "turn_us",
             "device_us",

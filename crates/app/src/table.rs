@@ -420,8 +420,8 @@ pub fn print_why(why: &WhyView) {
             us(sampled.max_us),
         );
         say_line!(
-            "of the mean: {} network receive, {} to be taken in, {} waiting for a turn, {} at the device, {} send",
-            us(sampled.network_us),
+            "of the mean: {} receive, {} to be taken in, {} waiting for a turn, {} at the device, {} send",
+            us(sampled.receive_us),
             us(sampled.intake_us),
             us(sampled.turn_us),
             us(sampled.device_us),

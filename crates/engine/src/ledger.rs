@@ -1,11 +1,11 @@
 //! Where the latency of a tenant comes from, and who caused it. Pure: the caller gives the time.
 //!
 //! Every I/O leaves stamps: its first byte was seen, all of it was there, it came to the switch, it
-//! was its turn, the device got it, the device was done, its answer went to the network. The spans
+//! was its turn, the device got it, the device was done, its answer went to its host. The spans
 //! between them are added up for each tenant, and it is asked what made the I/O slower than its own
-//! kind is when nothing is in the way - the least that each of network, device and sending took for
-//! that tenant, operation and size recently. The excess of the device and the wait for a turn are
-//! charged by what was done meanwhile: each tenant counts the work that the device did for it,
+//! kind is when nothing is in the way - the least that each of receiving, device and sending took
+//! for that tenant, operation and size recently. The excess of the device and the wait for a turn
+//! are charged by what was done meanwhile: each tenant counts the work that the device did for it,
 //! roughly priced, and remembers the count at the end of each of the last milliseconds, so the work
 //! of everybody within any span is a difference of two numbers. Of a tenant that does much in a
 //! millisecond, some I/Os stand for the others, and so it is when many tenants do anything; only
@@ -44,8 +44,8 @@ const BURST: Duration = Duration::from_ms(1);
 /// What made an I/O slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The rest of its command or its data were waited for: the network, or its host.
-    Network,
+    /// The rest of its command or its data were waited for: its host, or the network to it.
+    Receive,
     /// It was here and had not come to the switch: memory that its tenant may use was waited for,
     /// or room for answers that its host does not take, or others were latency-sensitive.
     Intake,
@@ -70,7 +70,7 @@ pub enum Cause {
     Housekeeping,
     /// The device took long with nothing else to do that is known of.
     Device,
-    /// Its answer waited for others to go with, or for the network to take it.
+    /// Its answer waited for others to go with, or for its host or the network to take it.
     Send,
 }
 
@@ -93,7 +93,7 @@ pub struct Why {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
     /// Waiting for the rest of a command, or for data.
-    pub network: u64,
+    pub receive: u64,
     /// Here, and not yet at the switch.
     pub intake: u64,
     /// Waiting for a turn.
@@ -222,7 +222,7 @@ impl Ledger {
         let stages = spans.stages();
         let account = &mut self.tenants[number].account;
         let excess = account.record(io, spans, &stages, times);
-        account.charge(Cause::Network, excess.network * times);
+        account.charge(Cause::Receive, excess.receive * times);
         account.charge(Cause::Intake, excess.intake * times);
         account.charge(Cause::Send, excess.send * times);
         if excess.turn > 0 {
@@ -335,7 +335,7 @@ impl Cause {
 
 impl Stages {
     fn add(&mut self, more: &Self, times: u64) {
-        self.network += more.network * times;
+        self.receive += more.receive * times;
         self.intake += more.intake * times;
         self.turn += more.turn * times;
         self.device += more.device * times;
@@ -344,6 +344,6 @@ impl Stages {
 
     /// All of it.
     pub fn all(&self) -> u64 {
-        self.network + self.intake + self.turn + self.device + self.send
+        self.receive + self.intake + self.turn + self.device + self.send
     }
 }

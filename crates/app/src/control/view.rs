@@ -651,7 +651,7 @@ pub struct Sampled {
     pub p999_us: f64,
     pub max_us: f64,
     /// Of the mean: until the command and its data were received.
-    pub network_us: f64,
+    pub receive_us: f64,
     /// Of the mean: until it was taken in.
     pub intake_us: f64,
     /// Of the mean: waiting for its turn.

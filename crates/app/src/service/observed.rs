@@ -191,6 +191,8 @@ fn describe(limiter: Limiter, unit: &str, neighbour: Option<&str>) -> String {
             Some(tenant) => format!("its I/O waits while tenant {tenant} is served"),
             None => "its I/O waits while other tenants are served".into(),
         },
-        Limiter::Network => "the network or its hosts take data and answers slowly".into(),
+        Limiter::Network => {
+            "its hosts, or the network to them, take data and answers slowly".into()
+        }
     }
 }

@@ -246,7 +246,7 @@ impl Excess {
                 Cause::OwnQueue | Cause::OwnReads | Cause::OwnWrites => &mut excess.own,
                 Cause::Housekeeping | Cause::Device => &mut excess.device,
                 Cause::Held => &mut excess.held,
-                Cause::Network | Cause::Intake | Cause::Send => &mut excess.network,
+                Cause::Receive | Cause::Intake | Cause::Send => &mut excess.network,
             };
             *sum += ns;
         }
@@ -521,13 +521,13 @@ mod tests {
                 Some(Limiter::OwnLimit),
             ),
             (
-                reads(10, 1.0, 6.0, &[(Cause::Network, 5.0)]),
+                reads(10, 1.0, 6.0, &[(Cause::Receive, 5.0)]),
                 "",
                 Missed,
                 Some(Limiter::Device),
             ),
             (
-                reads(10, 1.0, 4.0, &[(Cause::Network, 50.0)]),
+                reads(10, 1.0, 4.0, &[(Cause::Receive, 50.0)]),
                 "",
                 Kept,
                 None,

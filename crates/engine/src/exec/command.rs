@@ -311,7 +311,7 @@ async fn write_fetched<F: Front>(
             drop(admission);
             let fetched = fetched.await;
             // It waits for its turn once more, because of its host.
-            command.past.network += rt.turn_time().since(asked);
+            command.past.receive += rt.turn_time().since(asked);
             (fetched, None)
         }
     };
@@ -414,7 +414,7 @@ impl Command {
             data: None,
             past: Past {
                 began,
-                network: at.since(began),
+                receive: at.since(began),
             },
         }
     }
@@ -425,11 +425,11 @@ impl Command {
         self.cid
     }
 
-    /// Its data have come, after `network` since its first byte.
+    /// Its data have come.
     #[inline]
     pub fn set_data(&mut self, data: HostData, at: Time) {
         self.data = Some(data);
-        self.past.network = at.since(self.past.began);
+        self.past.receive = at.since(self.past.began);
     }
 
     /// Takes an I/O of it that has come back from its device.

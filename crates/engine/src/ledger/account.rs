@@ -20,7 +20,7 @@ const KINDS: usize = 2 * (SIZES.len() + 1);
 pub(super) struct Account {
     tenant: TenantId,
     history: History,
-    network: [Least; KINDS],
+    receive: [Least; KINDS],
     device: [Least; KINDS],
     send: [Least; KINDS],
     windows: [Books; 2],
@@ -53,7 +53,7 @@ impl Account {
         Self {
             tenant,
             history: History::default(),
-            network: [Least::NONE; KINDS],
+            receive: [Least::NONE; KINDS],
             device: [Least::NONE; KINDS],
             send: [Least::NONE; KINDS],
             windows: array::from_fn(|_| Books::new()),
@@ -87,7 +87,7 @@ impl Account {
         books.latency.record_n(stages.all(), times);
         let kind = kind(io);
         Stages {
-            network: self.network[kind].excess(stages.network),
+            receive: self.receive[kind].excess(stages.receive),
             device: self.device[kind].excess(stages.device),
             send: self.send[kind].excess(stages.send),
             ..*stages
@@ -132,7 +132,7 @@ impl Account {
         }
         self.windows.swap(0, 1);
         self.windows[0].clear();
-        let leasts = [&mut self.network, &mut self.device, &mut self.send];
+        let leasts = [&mut self.receive, &mut self.device, &mut self.send];
         leasts.into_iter().flatten().for_each(Least::roll);
         self.since = now;
     }

@@ -11,7 +11,7 @@ pub(crate) struct Past {
     /// Its first byte was seen; the origin of time if that is not known.
     pub(crate) began: Time,
     /// For so long its bytes were waited for.
-    pub(crate) network: Duration,
+    pub(crate) receive: Duration,
 }
 
 /// The stamps of a sampled I/O.
@@ -54,10 +54,10 @@ impl Spans {
     /// How long each stage took.
     pub(super) fn stages(&self) -> Stages {
         let before = self.past.before(self.arrived).as_ns();
-        let network = self.past.network.as_ns().min(before);
+        let receive = self.past.receive.as_ns().min(before);
         Stages {
-            network: network + self.issued.since(self.dispatched).as_ns(),
-            intake: before - network,
+            receive: receive + self.issued.since(self.dispatched).as_ns(),
+            intake: before - receive,
             turn: self.dispatched.since(self.arrived).as_ns(),
             device: self.ended.since(self.issued).as_ns(),
             send: self.sent.since(self.ended).as_ns(),

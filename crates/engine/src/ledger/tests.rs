@@ -27,7 +27,7 @@ fn done(ledger: &mut Ledger, io: &Ask, at: [u64; 4], moved: impl FnOnce() -> Opt
     pass(ledger, io, [arrived, 0, at[1], at[2], ended, ended], moved);
 }
 
-/// The same with the first byte `before` microseconds earlier, of which the network took `network`,
+/// The same with the first byte `before` microseconds earlier, of which the receive took `receive`,
 /// and `sent`.
 fn pass(
     ledger: &mut Ledger,
@@ -42,7 +42,7 @@ fn pass(
     let spans = Spans {
         past: Past {
             began: us(arrived - before),
-            network: Duration::from_us(before / 2),
+            receive: Duration::from_us(before / 2),
         },
         arrived: us(arrived),
         dispatched: us(dispatched),
@@ -135,12 +135,12 @@ fn waits_without_anybody_served_are_told_apart() {
     let why = ledger
         .why(READER, Time::from_ns(200_000_000))
         .expect("known");
-    let known = [Cause::Held, Cause::Network, Cause::Housekeeping];
+    let known = [Cause::Held, Cause::Receive, Cause::Housekeeping];
     assert!(
         known.iter().all(|cause| share(&why, *cause) > 0.0),
         "{why:?}"
     );
-    assert_eq!(why.stages.network, 16 * 200_000);
+    assert_eq!(why.stages.receive, 16 * 200_000);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn what_is_long_past_is_forgotten_and_tenants_can_go() {
     );
 }
 
-/// Both ways through the network, and what lies between it and the switch: each is a stage, and a
+/// Both ways through the receive, and what lies between it and the switch: each is a stage, and a
 /// cause as far as it is more than it needs to be.
 #[test]
 fn what_network_intake_and_sending_take_is_told_apart() {
@@ -192,7 +192,7 @@ fn what_network_intake_and_sending_take_is_told_apart() {
     let why = ledger.why(READER, Time::from_ns(9_000_000)).expect("known");
     assert!(why.causes.is_empty(), "{:?}", why.causes);
     let usual = Stages {
-        network: 8 * 30_000,
+        receive: 8 * 30_000,
         device: 8 * (100_000 + 30_000),
         send: 8 * (5_000 + 20_000),
         ..Stages::default()
@@ -217,7 +217,7 @@ fn what_network_intake_and_sending_take_is_told_apart() {
         why.causes,
         [
             (Cause::Send, 200 * each),
-            (Cause::Network, 20 * each),
+            (Cause::Receive, 20 * each),
             (Cause::Intake, 20 * each)
         ]
     );

@@ -99,13 +99,13 @@ fn a_command_alone_is_at_the_device_and_on_its_way_out() {
         assert_eq!(why.ios, 8);
         is_whole(&why);
         let Stages {
-            network,
+            receive,
             intake,
             turn,
             device,
             send,
         } = why.stages;
-        assert_eq!((network, turn), (0, 0));
+        assert_eq!((receive, turn), (0, 0));
         let (least, each) = (DRIVE.as_ns(), 8);
         assert!((least * each..(least + 9_000) * each).contains(&device));
         // A hand-over, and the turn in which the answer goes.
@@ -116,7 +116,7 @@ fn a_command_alone_is_at_the_device_and_on_its_way_out() {
 
 /// A capsule that comes in pieces, be it the command or its data that are cut.
 #[test]
-fn what_a_host_takes_to_send_is_the_network() {
+fn what_a_host_takes_to_send_is_received_late() {
     each_home(None, |mut case| async move {
         let sgl = Sgl::InCapsule {
             offset: 0,
@@ -137,14 +137,14 @@ fn what_a_host_takes_to_send_is_the_network() {
         let why = case.why().await;
         is_whole(&why);
         assert_eq!(why.ios, 4);
-        assert!(within(why.stages.network, 3 * 7 * MS), "{why:?}");
+        assert!(within(why.stages.receive, 3 * 7 * MS), "{why:?}");
         assert!(why.stages.all() < 23 * MS, "{why:?}");
     });
 }
 
 /// Data requested by R2T, with and without the turn having lapsed meanwhile.
 #[test]
-fn what_a_host_owes_is_the_network_and_not_the_device() {
+fn what_a_host_owes_is_received_late_and_not_the_device() {
     each_home(None, |mut case| async move {
         for ms in [10, 45] {
             let sgl = Sgl::Transport { length: 16 * BLOCK };
@@ -167,7 +167,7 @@ fn what_a_host_owes_is_the_network_and_not_the_device() {
         let why = case.why().await;
         is_whole(&why);
         assert_eq!(why.ios, 2, "a turn that lapsed is no I/O");
-        assert!(within(why.stages.network, 55 * MS), "{why:?}");
+        assert!(within(why.stages.receive, 55 * MS), "{why:?}");
         assert!(why.stages.device < 250_000, "{why:?}");
     });
 }
