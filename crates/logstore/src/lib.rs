@@ -72,8 +72,8 @@
 //! What is compressed is packed to sectors of 512 bytes; all else begins at a whole block.
 //! Checksums are of the stored bytes, so garbage collection and the check need no codec and no key.
 //!
-//! Mirrors and parity add columns to a batch and second places to pages. The formats have room for
-//! them ([`format`]).
+//! A device may take whole rows only (parity): then every write to a segment begins and ends with a
+//! row, and each row is written once in each use of its segment ([`Geometry::row`]).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -39,10 +39,12 @@ pub enum PoolCommand {
         after_help = "Examples:\n  flashyard pool create fast --device ssd0\n  \
         flashyard pool create thin --device ssd1 --kind mapped\n  \
         flashyard pool create safe --devices ssd0,ssd1 --redundancy mirror\n  \
-        flashyard pool create wide --devices ssd0,ssd1,ssd2,ssd3 --redundancy mirror --spare ssd4\n\n\
+        flashyard pool create wide --devices ssd0,ssd1,ssd2,ssd3 --redundancy mirror --spare ssd4\n  \
+        flashyard pool create much --devices ssd0,ssd1,ssd2,ssd3 --redundancy parity --kind mapped\n\n\
         Several devices become one, a device of kind `array` that is called like the pool and goes with it. `none` stripes the data\n\
         over all of them (RAID 0), `mirror` keeps copies (RAID 1), and stripes over several mirrors if there are more devices than\n\
-        copies (RAID 10).\n\n\
+        copies (RAID 10). `parity` bears the loss of one of three to sixteen devices (RAID 5), `double-parity` of two of four to\n\
+        sixteen (RAID 6), both for mapped pools.\n\n\
         A raw pool gives space of the device to volumes, with nothing between. In a mapped pool volumes take the space\n\
         that is written and may be larger than it together; every block is verified when it is read. It needs 32 MiB."
     )]
@@ -66,8 +68,8 @@ pub enum PoolCommand {
             value_delimiter = ','
         )]
         devices: Vec<String>,
-        /// How it bears the loss of a device: none (raid0) or mirror (raid1, raid10)
-        /// [default: none]
+        /// How it bears the loss of a device: none (raid0), mirror (raid1, raid10), parity (raid5)
+        /// or double-parity (raid6) [default: none]
         #[arg(
             long,
             help_heading = "Several devices",

@@ -13,7 +13,7 @@ use super::{Fault, Stack, no_such};
 use crate::control::{ArrayHow, ArrayOf, KindName, View};
 use crate::graph::NodeId;
 use crate::nodes::Node;
-use crate::spec::{ArraySpec, DeviceSpec, NamespaceUuid, Redundancy};
+use crate::spec::{ArraySpec, DeviceSpec, NamespaceUuid, PoolSpec, Redundancy, VolumeKind};
 use crate::state::Kind;
 
 /// How an array comes to be open.
@@ -33,6 +33,10 @@ impl Work<'_> {
             pool,
             tenant,
         } = of;
+        let parity = device.array().is_some_and(|array| array.parity() > 0);
+        if let (Some(pool), true, false) = (&pool, parity, how.import) {
+            check_mapped(pool)?;
+        }
         let name = device.name.clone();
         let notes = self.put_array(device, how)?;
         let Some(pool) = pool else {
@@ -72,7 +76,14 @@ impl Work<'_> {
         let status = self.begin_array(id, home, &spec, &array, beginning)?;
         spec.set_array(|array| {
             array.uuid = Some(NamespaceUuid(Uuid::from_bytes(status.uuid)));
-            if how.import && status.copies > 1 {
+            let parity = match status.parity {
+                0 => None,
+                1 => Some(Redundancy::Parity),
+                _ => Some(Redundancy::DoubleParity),
+            };
+            if how.import && parity.is_some() {
+                array.redundancy = parity;
+            } else if how.import && status.copies > 1 {
                 array.redundancy = Some(Redundancy::Mirror);
                 array.copies = Some(status.copies as u32).filter(|copies| *copies != 2);
                 array.safe_read = status.safe_read.then_some(true);
@@ -208,7 +219,7 @@ impl Work<'_> {
         let spares: Vec<(String, NodeId)> = array.spares.iter().filter_map(named).collect();
         let layout = Layout {
             copies: array.copies() as usize,
-            parity: 0,
+            parity: array.parity() as usize,
             safe_read: array.safe_read == Some(true),
         };
         let whole = devices.len() == array.devices.len();
@@ -312,6 +323,28 @@ impl Stack {
         let members = arrays.flat_map(|array| self.graph.all_under(array));
         let mut homes = members.filter_map(|it| self.graph.device(it)?.home);
         homes.next()
+    }
+}
+
+impl Stack {
+    /// Refuses a device with parity for anything but a mapped pool.
+    pub(super) fn check_no_parity(&self, id: NodeId) -> Result<(), Fault> {
+        let device = self.graph.device(id).map(|device| &device.spec);
+        let array = device.and_then(|spec| spec.array());
+        match (device, array) {
+            (Some(spec), Some(array)) if array.parity() > 0 => {
+                Err(Invalid::OnParity(spec.name.clone()).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses a raw pool, which cannot be on parity.
+pub(super) fn check_mapped(pool: &PoolSpec) -> Result<(), Fault> {
+    match pool.kind {
+        Some(VolumeKind::Mapped) => Ok(()),
+        _ => Err(Invalid::OnParity(pool.name.clone()).into()),
     }
 }
 

@@ -104,6 +104,7 @@ impl Work<'_> {
         progress: bool,
     ) -> Result<Calibration, Fault> {
         self.check_blocks(id)?;
+        self.check_no_parity(id)?;
         let name = self.graph.name(id).to_owned();
         let user = self.user_text(id);
         if let (true, Some(user)) = (destroy, user) {

@@ -86,6 +86,8 @@ pub enum Invalid {
     OnWhichDevice(String, Vec<String>),
     /// What an array cannot do.
     Array(ArrayError),
+    /// Something other than a mapped pool is to stand on an array with parity.
+    OnParity(String),
     /// An array is to be made of an array.
     ArrayOfArrays(String),
     /// A pool on one device, or a device that is no array.
@@ -504,6 +506,10 @@ impl fmt::Display for Invalid {
                 "device `{device}` injects faults itself: give it all of them with `flashyard device set {device} --fault ...`"
             ),
             Self::Array(error) => error.fmt(f),
+            Self::OnParity(name) => write!(
+                f,
+                "`{name}`: only mapped pools can be on parity, which takes whole rows: give a pool `--kind mapped`, or use mirrors"
+            ),
             Self::ArrayOfArrays(device) => write!(
                 f,
                 "device `{device}` is an array already: name the devices that it is made of, or others"

@@ -15,6 +15,7 @@ use flashyard_nvme::Nqn;
 use flashyard_runtime::Rt;
 use uuid::Uuid;
 
+use super::arrays::check_mapped;
 use super::fault::{InUse, Internal, Invalid, Refused, RemoteFault, Unavailable};
 use super::work::Work;
 use super::{
@@ -153,6 +154,9 @@ impl Work<'_> {
     pub(super) fn create_pool(&mut self, mut spec: PoolSpec, force: bool) -> Result<View, Fault> {
         spec.kind = VolumeKind::normal(spec.kind);
         let device = self.check_new_pool(&spec)?;
+        if self.check_no_parity(device).is_err() {
+            check_mapped(&spec)?;
+        }
         if !force {
             self.check_nothing_imported(device)?;
         }

@@ -43,6 +43,7 @@ impl Work<'_> {
         }
         self.home_of(below)?;
         self.check_blocks(below)?;
+        self.check_no_parity(below)?;
         let real = device.spec.block_size;
         if real != spec.block_size {
             return Err(Invalid::BlocksBelow(name.to_owned(), real).into());

@@ -579,6 +579,7 @@ impl Stack {
                     return Err(InUse::Taken(name.to_owned(), user).into());
                 }
                 self.home_of(device)?;
+                self.check_no_parity(device)?;
                 device
             }
         };

@@ -1,9 +1,10 @@
-//! A device made of several others: striped, mirrored, or both.
+//! A device made of several others: striped, mirrored, both, or with parity.
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use flashyard_block::array::MAX_COLUMNS;
 use serde::{Deserialize, Serialize};
 
 use super::error::DeviceError;
@@ -22,16 +23,15 @@ pub enum Redundancy {
     /// By copies; data are striped over several mirrors if there are more members than copies (RAID
     /// 1, RAID 10).
     Mirror,
+    /// By parity, for the loss of one member of three or more: for mapped pools (RAID 5).
+    Parity,
+    /// By parity, for the loss of any two members of four or more: for mapped pools (RAID 6).
+    DoubleParity,
 }
 
-/// Why a word is no redundancy.
+/// A word that is no redundancy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoRedundancy {
-    /// One by parity, as which it was given: there is none yet.
-    Parity(String),
-    /// None at all.
-    Unknown(String),
-}
+pub struct NoRedundancy(String);
 
 impl FromStr for Redundancy {
     type Err = NoRedundancy;
@@ -41,10 +41,9 @@ impl FromStr for Redundancy {
         match text.to_ascii_lowercase().as_str() {
             "none" | "raid0" => Ok(Self::None),
             "mirror" | "raid1" | "raid10" => Ok(Self::Mirror),
-            "parity" | "double-parity" | "raid4" | "raid5" | "raid6" | "raid50" | "raid60" => {
-                Err(NoRedundancy::Parity(text.to_owned()))
-            }
-            _ => Err(NoRedundancy::Unknown(text.to_owned())),
+            "parity" | "raid5" => Ok(Self::Parity),
+            "double-parity" | "raid6" => Ok(Self::DoubleParity),
+            _ => Err(NoRedundancy(text.to_owned())),
         }
     }
 }
@@ -59,16 +58,11 @@ impl TryFrom<String> for Redundancy {
 
 impl fmt::Display for NoRedundancy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Parity(text) => write!(
-                f,
-                "`{text}` needs parity, which is not there yet: use `mirror`, which bears the loss of a device and keeps two copies"
-            ),
-            Self::Unknown(text) => write!(
-                f,
-                "`{text}` is no redundancy: use `none` (raid0) or `mirror` (raid1, raid10)"
-            ),
-        }
+        write!(
+            f,
+            "`{}` is no redundancy: use `none` (raid0), `mirror` (raid1, raid10), `parity` (raid5) or `double-parity` (raid6)",
+            self.0
+        )
     }
 }
 
@@ -104,11 +98,21 @@ impl ArraySpec {
         }
     }
 
-    /// Copies of all data.
+    /// Members of each set: the copies of all data, or with parity all of them.
     pub fn copies(&self) -> u32 {
         match self.redundancy.unwrap_or_default() {
             Redundancy::None => 1,
             Redundancy::Mirror => self.copies.unwrap_or(COPIES),
+            Redundancy::Parity | Redundancy::DoubleParity => self.devices.len() as u32,
+        }
+    }
+
+    /// How many members may be lost by parity; 0 where there is none.
+    pub fn parity(&self) -> u32 {
+        match self.redundancy.unwrap_or_default() {
+            Redundancy::None | Redundancy::Mirror => 0,
+            Redundancy::Parity => 1,
+            Redundancy::DoubleParity => 2,
         }
     }
 
@@ -127,8 +131,13 @@ impl ArraySpec {
         if mirror && !(2..=4).contains(&self.copies()) {
             return Err(DeviceError::Copies(self.copies()));
         }
-        if !mirror && !self.spares.is_empty() {
+        if !mirror && self.parity() == 0 && !self.spares.is_empty() {
             return Err(DeviceError::SpareOfNone);
+        }
+        let least = self.parity() + 2;
+        let columns = least as usize..=MAX_COLUMNS;
+        if self.parity() > 0 && !columns.contains(&self.devices.len()) {
+            return Err(DeviceError::Columns(self.devices.len(), least));
         }
         let copies = self.copies() as usize;
         if self.devices.is_empty() || !self.devices.len().is_multiple_of(copies) {
@@ -155,17 +164,41 @@ mod tests {
         for (texts, means) in [
             (["none", "raid0", "RAID0"], Redundancy::None),
             (["mirror", "raid1", "raid10"], Redundancy::Mirror),
+            (["parity", "raid5", "RAID5"], Redundancy::Parity),
+            (
+                ["double-parity", "raid6", "Double-Parity"],
+                Redundancy::DoubleParity,
+            ),
         ] {
             for text in texts {
                 assert_eq!(text.parse(), Ok(means), "{text}");
             }
         }
-        for text in ["parity", "double-parity", "raid5", "RAID6"] {
-            let why = text.parse::<Redundancy>().unwrap_err();
-            assert_eq!(why, NoRedundancy::Parity(text.into()));
-            assert!(why.to_string().contains("use `mirror`"), "{why}");
-        }
         let why = "raid".parse::<Redundancy>().unwrap_err().to_string();
-        assert!(why.contains("`none` (raid0) or `mirror`"), "{why}");
+        assert!(why.contains("`none` (raid0), `mirror`"), "{why}");
+    }
+
+    #[test]
+    fn parity_is_over_as_many_devices_as_it_needs_and_rows_can_have() {
+        for (redundancy, least) in [(Redundancy::Parity, 3), (Redundancy::DoubleParity, 4)] {
+            for count in 1..=17 {
+                let devices = (0..count).map(|at| format!("d{at}")).collect();
+                let array = ArraySpec {
+                    redundancy: Some(redundancy),
+                    spares: vec!["spare".into()],
+                    ..ArraySpec::found_on(devices)
+                };
+                let expected = match (least..=16).contains(&count) {
+                    true => Ok(()),
+                    false => Err(DeviceError::Columns(count, least as u32)),
+                };
+                assert_eq!(array.check("a"), expected);
+                let compared = ArraySpec {
+                    safe_read: Some(true),
+                    ..array
+                };
+                assert_eq!(compared.check("a"), Err(DeviceError::OneCopy));
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use flashyard_block::array::MAX_COLUMNS;
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::UnknownCondition;
 use flashyard_nvme::Nqn;
@@ -100,6 +101,8 @@ pub enum DeviceError {
     Fault(Box<FaultError>),
     /// So many devices cannot be sets of so many copies.
     Members(usize, u32),
+    /// So many devices cannot have parity, which needs the second number of them.
+    Columns(usize, u32),
     /// A mirror with so many copies.
     Copies(u32),
     /// An array without redundancy has one copy only.
@@ -287,7 +290,7 @@ impl DeviceError {
             Self::Dilation(_) => "dilation",
             Self::Partition(_) => "partition",
             Self::Fault(_) => "faults",
-            Self::Members(..) | Self::Twice(_) => "devices",
+            Self::Members(..) | Self::Columns(..) | Self::Twice(_) => "devices",
             Self::Copies(_) => "copies",
             Self::OneCopy => "redundancy",
             Self::SpareOfNone => "spares",
@@ -398,12 +401,16 @@ impl fmt::Display for DeviceError {
                 f,
                 "{devices} devices cannot be mirrors of {copies} copies: give a multiple of {copies}"
             ),
+            Self::Columns(devices, least) => write!(
+                f,
+                "{devices} devices cannot have this parity: give {least} to {MAX_COLUMNS}"
+            ),
             Self::Copies(copies) => write!(f, "copies is {copies}: a mirror has 2 to 4"),
             Self::OneCopy => f.write_str(
                 "`copies` and `safe_read` are for mirrors: set `redundancy = \"mirror\"`, or leave them out",
             ),
             Self::SpareOfNone => f.write_str(
-                "without redundancy a spare cannot be filled: set `redundancy = \"mirror\"`, or leave `spares` out",
+                "without redundancy a spare cannot be filled: set `redundancy` to `mirror`, `parity` or `double-parity`, or leave `spares` out",
             ),
             Self::Twice(device) => write!(
                 f,

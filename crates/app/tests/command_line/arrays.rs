@@ -146,13 +146,6 @@ fn a_mapped_pool_takes_no_members_that_it_could_not_use() {
     let target = Target::start(&scratch, &[]);
     devices(&target, &scratch, 4);
     let create = ["pool", "create", "p", "--kind", "mapped", "--redundancy"];
-    for parity in ["raid5", "raid6", "parity"] {
-        let three = [&create[..], &[parity, "--devices", "d0,d1,d2"]].concat();
-        let refused = target.run(&three);
-        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(why.contains("use `mirror`"), "{why}");
-    }
     let made = target.json(&[&create[..], &["raid1", "--devices", "d0,d1"]].concat());
     assert_eq!(made["kind"], "mapped");
     volume(&target);

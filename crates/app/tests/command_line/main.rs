@@ -19,6 +19,7 @@ mod killed;
 mod lost_state;
 mod mapped;
 mod migration;
+mod parity;
 mod partitions;
 mod promises;
 mod reality;
