@@ -88,9 +88,14 @@ fn a_volume_of_any_form_is_an_array_and_is_found_again() {
             assert_eq!(volume.info().block_size, 4096);
             for seed in 0..4 {
                 behaves_as_an_array(&*volume, seed, 250).await;
-                volume.deallocate(Tag::default(), 0, 1 << 28).await.unwrap();
+                volume
+                    .deallocate(Tag::default(), 0, 1 << 28)
+                    .await
+                    .expect("it is good");
             }
-            write(&*volume, 7, 5 * BLOCK, 9).await.unwrap();
+            write(&*volume, 7, 5 * BLOCK, 9)
+                .await
+                .expect("there is room");
             pool.close().await;
             drop((pool, volume));
             let pool = open(&rt, &device).await;
@@ -126,19 +131,21 @@ fn data_of_every_kind_come_back_through_garbage_collection_and_openings() {
                         volume
                             .deallocate(Tag::default(), first, count)
                             .await
-                            .unwrap();
+                            .expect("it is good");
                         model[at].fill(0);
                     }
-                    1 | 2 => assert!(read(&*volume, first, len).await.unwrap() == model[at]),
+                    1 | 2 => {
+                        assert!(read(&*volume, first, len).await.expect("it is good") == model[at])
+                    }
                     kind => {
                         let bytes = data(kind % 4, len, &mut chance);
                         let written = volume.write(Tag::default(), first, buf(&bytes), kind == 7);
-                        written.await.unwrap();
+                        written.await.expect("there is room");
                         model[at].copy_from_slice(&bytes);
                     }
                 }
                 if step % 120 == 119 {
-                    flush(&*volume).await.unwrap();
+                    flush(&*volume).await.expect("it is good");
                     pool.close().await;
                     drop((pool, volume));
                     pool = open(&rt, &device).await;
@@ -146,7 +153,7 @@ fn data_of_every_kind_come_back_through_garbage_collection_and_openings() {
                 }
             }
             for (at, part) in (0..).step_by(256).zip(model.chunks(1 << 20)) {
-                let found = read(&*volume, at, part.len()).await.unwrap();
+                let found = read(&*volume, at, part.len()).await.expect("it is good");
                 assert!(found == part, "{form:?}, encrypted: {encrypted}");
             }
             pool.close().await;
@@ -168,11 +175,11 @@ fn what_is_compressed_takes_less_zeroes_nothing_and_what_cannot_be_no_more() {
             for kind in 0..3 {
                 let bytes = data(kind, 1 << 20, &mut chance);
                 let written = volume.write(Tag::default(), 0, buf(&bytes), true);
-                written.await.unwrap();
+                written.await.expect("there is room");
                 let Pool::Mapped(mapped) = &pool else {
                     panic!("it was made mapped");
                 };
-                mapped.checkpoint().await.unwrap();
+                mapped.checkpoint().await.expect("it is good");
                 let info = &pool.list()[0];
                 let facts = pool.info();
                 assert_eq!(
@@ -225,11 +232,13 @@ fn parts_of_a_chunk_that_are_written_at_once_do_not_undo_each_other() {
                 }
                 let mut expected = vec![0; (at - from) as usize * BLOCK];
                 for (first, count, value, io) in writes {
-                    io.await.unwrap();
+                    io.await.expect("there is room");
                     let place = (first - from) as usize * BLOCK;
                     expected[place..place + count as usize * BLOCK].fill(value);
                 }
-                let found = read(&*volume, from, expected.len()).await.unwrap();
+                let found = read(&*volume, from, expected.len())
+                    .await
+                    .expect("it is good");
                 assert!(found == expected, "seed {seed}, round {round}");
             }
             pool.close().await;
@@ -252,18 +261,18 @@ fn stored_bytes_that_were_changed_are_an_error_and_never_data() {
             volume
                 .write(Tag::default(), 0, buf(&bytes), true)
                 .await
-                .unwrap();
+                .expect("there is room");
             let (mut bad, mut all) = (0, 0);
             for _ in 0..60 {
                 // A bit of the log, of data or of what is known of them.
                 let block = 512 + chance.below(700);
-                let mut stored = read(&*device, block, BLOCK).await.unwrap();
+                let mut stored = read(&*device, block, BLOCK).await.expect("it is good");
                 let bit = chance.below(8 * BLOCK as u64) as usize;
                 stored[bit / 8] ^= 1 << (bit % 8);
                 device
                     .write(Tag::default(), block, buf(&stored), false)
                     .await
-                    .unwrap();
+                    .expect("there is room");
                 all += 1;
                 for at in (0..256).step_by(4) {
                     let place = at as usize * BLOCK..at as usize * BLOCK + 4 * BLOCK;
@@ -279,7 +288,7 @@ fn stored_bytes_that_were_changed_are_an_error_and_never_data() {
                 device
                     .write(Tag::default(), block, buf(&stored), false)
                     .await
-                    .unwrap();
+                    .expect("there is room");
             }
             pool.close().await;
             (bad, all)
@@ -300,7 +309,7 @@ fn a_raw_pool_refuses_what_only_a_mapped_one_can() {
         let device = memory(4096, 64 * MIB);
         let pool = Pool::create(&rt, device.clone(), UUID, false)
             .await
-            .unwrap();
+            .expect("it holds nothing");
         for form in forms().into_iter().skip(1) {
             let wanted = NewVolume {
                 form,

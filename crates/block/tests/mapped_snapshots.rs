@@ -55,21 +55,38 @@ fn snapshots_stay_clones_go_their_own_way_and_all_of_it_is_found_again() {
 async fn live_with_snapshots(rt: &Rt, encrypted: bool) {
     let device = memory();
     let mut pool = create(rt, &device, UUID, encrypted).await;
-    let volume = pool.create_volume("v", [1; 16], MIB).await.unwrap();
-    write(&*volume, 0, 4 * BLOCK as usize, 1).await.unwrap();
+    let volume = pool
+        .create_volume("v", [1; 16], MIB)
+        .await
+        .expect("there is room");
+    write(&*volume, 0, 4 * BLOCK as usize, 1)
+        .await
+        .expect("there is room");
     pool.snapshot(vec![snapshot("v", "one", 11)], 1000)
         .await
-        .unwrap();
-    write(&*volume, 1, BLOCK as usize, 2).await.unwrap();
-    volume.deallocate(Tag::default(), 3, 1).await.unwrap();
+        .expect("there is a place");
+    write(&*volume, 1, BLOCK as usize, 2)
+        .await
+        .expect("there is room");
+    volume
+        .deallocate(Tag::default(), 3, 1)
+        .await
+        .expect("it is good");
     pool.snapshot(vec![snapshot("v", "two", 12)], 2000)
         .await
-        .unwrap();
-    write(&*volume, 0, BLOCK as usize, 3).await.unwrap();
+        .expect("there is a place");
+    write(&*volume, 0, BLOCK as usize, 3)
+        .await
+        .expect("there is room");
     let clone = NewVolume::new("c", [21; 16], 0);
-    let clone = pool.clone_snapshot("v", "one", clone).await.unwrap();
+    let clone = pool
+        .clone_snapshot("v", "one", clone)
+        .await
+        .expect("there is a place");
     assert_eq!(clone.info().blocks, MIB / BLOCK);
-    write(&*clone, 5, BLOCK as usize, 4).await.unwrap();
+    write(&*clone, 5, BLOCK as usize, 4)
+        .await
+        .expect("there is room");
     for _ in 0..3 {
         assert_eq!(values(&pool, 1).await, [3, 2, 1, 0, 0, 0]);
         assert_eq!(values(&pool, 11).await, [1, 1, 1, 1, 0, 0]);
@@ -97,18 +114,22 @@ async fn live_with_snapshots(rt: &Rt, encrypted: bool) {
     assert_eq!(counts, [("c", 1, 4), ("v", 1, 2)]);
     assert_eq!(pool.info().snapshots, 5 * BLOCK);
     assert_eq!(pool.info().logical, 2 * MIB);
-    pool.rename("v", "w").await.unwrap();
+    pool.rename("v", "w").await.expect("the name is free");
     assert_eq!(pool.snapshots()[0].volume, "w");
-    pool.restore("w", "two").await.unwrap();
+    pool.restore("w", "two").await.expect("it is the newest");
     assert_eq!(values(&pool, 1).await, [1, 2, 1, 0, 0, 0]);
-    pool.delete("c").await.unwrap();
-    pool.delete_snapshot("w", "one").await.unwrap();
-    pool.delete_snapshot("w", "two").await.unwrap();
+    pool.delete("c").await.expect("nothing stands on it");
+    pool.delete_snapshot("w", "one")
+        .await
+        .expect("nothing stands on it");
+    pool.delete_snapshot("w", "two")
+        .await
+        .expect("nothing stands on it");
     pool = reopen(rt, pool, &device).await;
     assert_eq!(values(&pool, 1).await, [1, 2, 1, 0, 0, 0]);
     assert_eq!(pool.snapshots(), []);
-    pool.delete("w").await.unwrap();
-    pool.destroy().await.unwrap();
+    pool.delete("w").await.expect("nothing stands on it");
+    pool.destroy().await.expect("it has no volumes");
 }
 
 #[test]
@@ -117,15 +138,20 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         let device = memory();
         let pool = new_pool(&rt, &device).await;
         for (name, uuid) in [("v", 1), ("w", 2)] {
-            let volume = pool.create_volume(name, [uuid; 16], MIB).await.unwrap();
-            write(&*volume, 0, BLOCK as usize, uuid).await.unwrap();
+            let volume = pool
+                .create_volume(name, [uuid; 16], MIB)
+                .await
+                .expect("there is room");
+            write(&*volume, 0, BLOCK as usize, uuid)
+                .await
+                .expect("there is room");
         }
         let two = vec![snapshot("v", "one", 11), snapshot("w", "one", 12)];
-        pool.snapshot(two, 0).await.unwrap();
+        pool.snapshot(two, 0).await.expect("there is a place");
         pool.snapshot(vec![snapshot("v", "two", 13)], 0)
             .await
-            .unwrap();
-        let (_, frozen) = pool.find([11; 16]).unwrap();
+            .expect("there is a place");
+        let (_, frozen) = pool.find([11; 16]).expect("it is there");
         assert!(frozen.info().read_only);
         let written = write(&*frozen, 0, BLOCK as usize, 9).await;
         assert_eq!(written, Err(IoError::WriteProtected));
@@ -133,7 +159,7 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         assert_eq!(trimmed, Err(IoError::WriteProtected));
         pool.clone_snapshot("v", "one", NewVolume::new("c", [21; 16], 0))
             .await
-            .unwrap();
+            .expect("there is a place");
         let refused = [
             pool.snapshot(vec![snapshot("v", "one", 14)], 0).await,
             pool.snapshot(vec![snapshot("v", "bad/name", 14)], 0).await,
@@ -168,8 +194,12 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
         }
         assert_eq!(pool.snapshots().len(), 3);
         assert_eq!(values(&pool, 21).await, [1, 0, 0, 0, 0, 0]);
-        let raw = Pool::create(&rt, memory(), UUID, false).await.unwrap();
-        raw.create_volume("v", [1; 16], MIB).await.unwrap();
+        let raw = Pool::create(&rt, memory(), UUID, false)
+            .await
+            .expect("it holds nothing");
+        raw.create_volume("v", [1; 16], MIB)
+            .await
+            .expect("there is room");
         let refused = raw.snapshot(vec![snapshot("v", "one", 11)], 0).await;
         assert_eq!(refused, Err(PoolError::NoSnapshots));
         pool.close().await;
@@ -180,19 +210,34 @@ fn what_cannot_be_done_is_refused_with_what_to_do() {
 fn what_differs_is_told_in_bytes() {
     run(async |rt: Rt| {
         let pool = new_pool(&rt, &memory()).await;
-        let volume = pool.create_volume("v", [1; 16], 8 * MIB).await.unwrap();
-        write(&*volume, 10, 3 * BLOCK as usize, 1).await.unwrap();
+        let volume = pool
+            .create_volume("v", [1; 16], 8 * MIB)
+            .await
+            .expect("there is room");
+        write(&*volume, 10, 3 * BLOCK as usize, 1)
+            .await
+            .expect("there is room");
         pool.snapshot(vec![snapshot("v", "one", 11)], 0)
             .await
-            .unwrap();
-        write(&*volume, 12, 2 * BLOCK as usize, 2).await.unwrap();
-        volume.deallocate(Tag::default(), 10, 1).await.unwrap();
+            .expect("there is a place");
+        write(&*volume, 12, 2 * BLOCK as usize, 2)
+            .await
+            .expect("there is room");
+        volume
+            .deallocate(Tag::default(), 10, 1)
+            .await
+            .expect("it is good");
         pool.snapshot(vec![snapshot("v", "two", 12)], 0)
             .await
-            .unwrap();
-        write(&*volume, 900, BLOCK as usize, 3).await.unwrap();
+            .expect("there is a place");
+        write(&*volume, 900, BLOCK as usize, 3)
+            .await
+            .expect("there is room");
         let part = async |since, until, from| {
-            let found = pool.changes("v", since, until, from).await.unwrap();
+            let found = pool
+                .changes("v", since, until, from)
+                .await
+                .expect("both are there");
             let blocks = found.ranges.iter();
             let blocks: Vec<_> = blocks
                 .map(|it| (it.start / BLOCK, it.end / BLOCK))
@@ -213,14 +258,22 @@ fn what_differs_is_told_in_bytes() {
 fn a_long_difference_comes_in_parts() {
     run(async |rt: Rt| {
         let pool = new_pool(&rt, &memory()).await;
-        let volume = pool.create_volume("v", [1; 16], 1 << 40).await.unwrap();
+        let volume = pool
+            .create_volume("v", [1; 16], 1 << 40)
+            .await
+            .expect("there is room");
         let blocks: Vec<u64> = (0..5000).map(|place| 2 * place).chain([1 << 27]).collect();
         for &block in &blocks {
-            write(&*volume, block, BLOCK as usize, 4).await.unwrap();
+            write(&*volume, block, BLOCK as usize, 4)
+                .await
+                .expect("there is room");
         }
         let (mut found, mut from, mut parts) = (Vec::new(), Some(0), 0);
         while let Some(at) = from {
-            let part = pool.changes("v", None, None, at).await.unwrap();
+            let part = pool
+                .changes("v", None, None, at)
+                .await
+                .expect("both are there");
             found.extend(part.ranges.into_iter().map(|it| it.start / BLOCK));
             (from, parts) = (part.next, parts + 1);
         }
