@@ -503,6 +503,44 @@ pub(super) mod tests {
         }
     }
 
+    /// The same with parity: a set of columns.
+    fn columns(count: u32, parity: u32) -> Record {
+        let mut record = sample(1, count);
+        let span = Span::of_rows(count as usize, parity as usize, 64 << 20);
+        record.geometry.spans = vec![span.expect("it has room")];
+        record.parity = parity;
+        for (at, member) in (0..).zip(&mut record.members) {
+            member.part = Part::Column(at);
+        }
+        record
+    }
+
+    #[test]
+    fn columns_are_read_as_they_were_written_and_have_a_version_of_their_own() {
+        for (count, parity) in [(3, 1), (16, 1), (4, 2), (16, 2)] {
+            let record = columns(count, parity);
+            let bytes = encode(&record);
+            assert_eq!(bytes[8..12], PARITY_VERSION.to_le_bytes());
+            assert_eq!(bytes[68..72], (parity * 256).to_le_bytes());
+            assert_eq!(decode(&bytes), Decoded::Valid(record));
+            // The version of an array without parity.
+            let mut other = bytes.clone();
+            other[8..12].copy_from_slice(&MEMBER_VERSION.to_le_bytes());
+            seal(&mut other);
+            assert!(matches!(decode::<Record>(&other), Decoded::Damaged(_)));
+        }
+        // Too few members, a column that nobody has, and one that three have.
+        let mut twice = columns(5, 1);
+        twice.members[4].part = Part::Column(3);
+        let mut thrice = columns(5, 1);
+        thrice.members[4].part = Part::Column(0);
+        thrice.members[3].part = Part::Column(0);
+        for wrong in [columns(2, 1), columns(3, 2), twice, thrice] {
+            let decoded = decode::<Record>(&encode(&wrong));
+            assert!(matches!(decoded, Decoded::Damaged(_)), "{wrong:?}");
+        }
+    }
+
     #[test]
     fn the_layout_does_not_move() {
         let bytes = encode(&sample(1, 1));
