@@ -8,6 +8,7 @@ use encrypted::{create, open, secret, try_open};
 use flashyard_block::pool::{
     KeyHeader, NewSnapshot, NewVolume, Pool, PoolError, VolumeForm, check,
 };
+use flashyard_block::superblock::seal;
 use flashyard_block::{DeviceExt, IoError, SharedDevice, Tag, Verdict};
 use flashyard_codec::compress::Codec;
 use flashyard_keys::KeyError;
@@ -299,6 +300,62 @@ fn a_copy_of_a_key_that_is_lost_is_put_right() {
     });
 }
 
+/// Any bytes at the places of keys: no panic, what is read is right or an error, and nothing is lost
+/// of which one copy is good.
+#[test]
+fn what_is_spoilt_of_keys_is_refused_or_put_right() {
+    run(async |rt: Rt| {
+        let disk = disk();
+        let pool = create(&rt, &disk.shared(), UUID, true).await;
+        let volume = pool.create_volume("v", [1; 16], MIB as u64).await;
+        fill(&volume.expect("there is room"), 9).await;
+        pool.close().await;
+        let sound = disk.content().clone();
+        let (mut refused, mut unreadable, mut good) = (0, 0, 0);
+        for seed in 0..120 {
+            let mut rng = Rng::new(seed);
+            let mut content = sound.clone();
+            let mut spoilt = [false; 2];
+            for _ in 0..1 + rng.below(3) {
+                let copy = rng.below(2) as usize;
+                let (first, len) = [(HEADERS[copy], 200), (KEYS[copy], 128)][rng.below(2) as usize];
+                let at = first + rng.below(len) as usize;
+                content[at] ^= 1 << rng.below(8);
+                spoilt[copy] = true;
+                if rng.below(2) == 0 {
+                    let length = content[HEADERS[copy] + 12..][..4]
+                        .try_into()
+                        .expect("four bytes");
+                    let length = (u32::from_le_bytes(length) as usize).clamp(64, 4096);
+                    seal(&mut content[HEADERS[copy]..][..length]);
+                }
+            }
+            let disk = Disk::new(BLOCK as u32, content, seed);
+            check(&rt, disk.shared()).await.expect("it can be read");
+            let Ok(pool) = try_open(&rt, &disk.shared()).await else {
+                refused += 1;
+                continue;
+            };
+            let volume = pool.volume("v").expect("it is listed");
+            match read(&*volume, 0, BLOCK).await {
+                Ok(found) => {
+                    assert_eq!(found, vec![9; BLOCK], "seed {seed}");
+                    good += 1;
+                }
+                Err(error) => {
+                    assert_eq!((error, spoilt), (IoError::Read, [true; 2]), "seed {seed}");
+                    unreadable += 1;
+                }
+            }
+            pool.close().await;
+        }
+        assert!(
+            refused > 0 && unreadable > 0 && good > 30,
+            "{refused} {unreadable} {good}"
+        );
+    });
+}
+
 /// What happened to volumes: when each began to be made and was there, and when it began to be
 /// deleted and was gone, in events of the disk.
 #[derive(Clone, Debug)]
@@ -323,6 +380,7 @@ impl Life {
         }
         let content = self.disk.content().clone();
         let all = keys(&content, 0);
+        assert_eq!(all, keys(&content, 1), "it is durable at both places");
         let known = |key: &Vec<u8>| self.fates.values().any(|fate| fate.key == *key);
         let new: Vec<_> = all.into_values().filter(|key| !known(key)).collect();
         assert_eq!(new.len(), names.len());
