@@ -24,7 +24,7 @@ use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
     ArraySpec, ContentName, DeviceSpec, Document, FlatDevice, KeyText, PartitionSpec, PolicyName,
-    PoolSpec, TargetSettings, TenantSpec, VolumeSpec, is_file,
+    PoolSpec, TargetSettings, TenantSpec, VolumeKind, VolumeSpec, is_file,
 };
 use crate::state;
 use crate::table;
@@ -228,24 +228,29 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             degraded,
             block_size,
             tenant,
+            key,
             list: _,
         } => {
             let array = ArraySpec::found_on(devices);
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            let request = Request::on_array(device, None, tenant, ArrayHow::found(degraded));
+            let form = encrypted(key)?;
+            let request = Request::on_array(device, form, tenant, ArrayHow::found(degraded));
             return show(&args.reach, &request, table::print_import);
         }
         PoolCommand::Import {
             name,
             device: Some(device),
             tenant,
+            key,
             list,
             ..
         } => {
+            let (kind, key) = encrypted(key)?;
             let spec = PoolSpec {
                 name,
                 devices: vec![device],
-                kind: None,
+                kind,
+                key,
             };
             let request = Request::ImportPool { spec, tenant, list };
             return show(&args.reach, &request, table::print_import);
@@ -277,6 +282,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         PoolCommand::Scrub { name, stop } => {
             Request::change_array(name, ArrayChange::Scrub { stop })
         }
+        PoolCommand::Rekey { name, key } => Request::RekeyPool(name, from_here(key)?),
         PoolCommand::Delete { name } => Request::Delete(KindName::Pool, name),
         PoolCommand::Create {
             name,
@@ -288,6 +294,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             spare,
             block_size,
             kind,
+            key,
             force,
         } => {
             let array = ArraySpec {
@@ -299,12 +306,14 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
                 uuid: None,
             };
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            Request::on_array(device, kind, None, ArrayHow::made(force))
+            let key = key.map(from_here).transpose()?;
+            Request::on_array(device, (kind, key), None, ArrayHow::made(force))
         }
         PoolCommand::Create {
             name,
             device: Some(device),
             kind,
+            key,
             force,
             ..
         } => Request::CreatePool {
@@ -312,6 +321,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
                 name,
                 devices: vec![device],
                 kind,
+                key: key.map(from_here).transpose()?,
             },
             force,
         },
@@ -642,13 +652,19 @@ fn show<T: DeserializeOwned>(
     Ok(())
 }
 
-/// Paths are meant from where the user stands, which is not where the target runs.
 /// Where a key is, with a path that means the same elsewhere.
 fn from_here(key: KeyText) -> Result<KeyText, Invalid> {
     let here = std::env::current_dir().map_err(|error| Invalid::Path(".".to_owned(), error))?;
     Ok(key.within(&here))
 }
 
+/// What is said of a pool that is imported with a key: only mapped ones have one.
+fn encrypted(key: Option<KeyText>) -> Result<(Option<VolumeKind>, Option<KeyText>), Invalid> {
+    let kind = key.is_some().then_some(VolumeKind::Mapped);
+    Ok((kind, key.map(from_here).transpose()?))
+}
+
+/// Paths are meant from where the user stands, which is not where the target runs.
 fn absolute(path: &str) -> Result<String, Invalid> {
     let absolute =
         std::path::absolute(path).map_err(|error| Invalid::Path(path.to_owned(), error))?;

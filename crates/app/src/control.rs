@@ -78,6 +78,8 @@ pub enum Request {
         /// Where the new one is.
         key: KeyText,
     },
+    /// The same for an encrypted pool: which, and where the new one is.
+    RekeyPool(String, KeyText),
     /// An encrypted device less, and its key forgotten.
     EraseKey(String),
     /// A device made of others, new or as it is on them, and a pool on it.
@@ -297,7 +299,9 @@ impl Request {
                 Some(_) => KindName::Pool.plural(),
                 None => KindName::Device.plural(),
             },
-            Self::CreatePool { .. } | Self::ChangeArray { .. } => KindName::Pool.plural(),
+            Self::CreatePool { .. } | Self::RekeyPool(..) | Self::ChangeArray { .. } => {
+                KindName::Pool.plural()
+            }
             Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()
             }

@@ -295,6 +295,15 @@ impl Graph {
         });
     }
 
+    /// Changes a pool in place.
+    pub fn change_pool(&mut self, id: NodeId, change: impl FnOnce(&mut PoolRecord)) {
+        self.change(id, |node| {
+            if let Node::Pool(record) = node {
+                change(record);
+            }
+        });
+    }
+
     /// Changes a volume in place.
     pub fn change_volume(&mut self, id: NodeId, change: impl FnOnce(&mut Volume)) {
         self.change(id, |node| {

@@ -114,6 +114,7 @@ const KEYS: [(&str, &[&str]); 16] = [
             "name",
             "devices",
             "kind",
+            "key",
             "uuid",
             "size",
             "free_bytes",
@@ -387,7 +388,7 @@ mod tests {
                 "pools",
                 json!([{"name": "p", "more": 1}]),
                 json!({"schema_version": 2, "pools": [{
-                    "name": "p", "devices": null, "kind": null, "uuid": null, "size": null,
+                    "name": "p", "devices": null, "kind": null, "key": null, "uuid": null, "size": null,
                     "free_bytes": null, "used_bytes": null, "logical_bytes": null, "snapshot_bytes": null,
                     "written_bytes": null, "stored_bytes": null, "compression_ratio": null, "space_hint": null,
                     "array_uuid": null, "members": [], "rebuild_percent": null, "rebuild_left_seconds": null,

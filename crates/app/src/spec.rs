@@ -86,6 +86,10 @@ pub struct PoolSpec {
     /// thin and checksummed; `raw` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<VolumeKind>,
+    /// Where the key or passphrase of an encrypted pool is, which has to be `mapped`: each volume
+    /// gets a key of its own; not encrypted if not given; `pool rekey` changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyText>,
 }
 
 impl PoolSpec {

@@ -282,6 +282,14 @@ impl State {
         })
     }
 
+    /// Changes what is said of a pool.
+    pub fn change_pool(&mut self, spec: &PoolSpec) -> Result<(), StateError> {
+        self.execute(
+            "UPDATE pool SET spec = ?2 WHERE name = ?1",
+            params![spec.name, encode(spec)],
+        )
+    }
+
     /// Moves volumes on to `phase`, all in one change.
     pub fn set_volume_phases<'a>(
         &mut self,

@@ -300,8 +300,8 @@ fn a_copy_of_a_key_that_is_lost_is_put_right() {
     });
 }
 
-/// Any bytes at the places of keys: no panic, what is read is right or an error, and nothing is lost
-/// of which one copy is good.
+/// Any bytes at the places of keys: no panic, what is read is right or an error, and nothing is
+/// lost of which one copy is good.
 #[test]
 fn what_is_spoilt_of_keys_is_refused_or_put_right() {
     run(async |rt: Rt| {
@@ -316,7 +316,7 @@ fn what_is_spoilt_of_keys_is_refused_or_put_right() {
             let mut rng = Rng::new(seed);
             let mut content = sound.clone();
             let mut spoilt = [false; 2];
-            for _ in 0..1 + rng.below(3) {
+            for _ in 0..=rng.below(3) {
                 let copy = rng.below(2) as usize;
                 let (first, len) = [(HEADERS[copy], 200), (KEYS[copy], 128)][rng.below(2) as usize];
                 let at = first + rng.below(len) as usize;

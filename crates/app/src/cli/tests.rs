@@ -76,7 +76,7 @@ const TEXTS: [&str; 9] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 35] = [
+const NAMED: [(&str, &[&str]); 36] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -108,6 +108,7 @@ const NAMED: [(&str, &[&str]); 35] = [
     ("--host", &["tenant set"]),
     ("--hostnqn", &["discover"]),
     ("--import", &["apply"]),
+    ("--key", &["pool create", "pool import"]),
     ("--keep", &["volume create"]),
     ("--kind", &["pool create"]),
     ("--latency-target", &["tenant set"]),

@@ -6,7 +6,9 @@ use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::whole;
-use crate::spec::{CompressionName, Eui64, NamespaceUuid, Nguid, Redundancy, Size, VolumeKind};
+use crate::spec::{
+    CompressionName, Eui64, KeyText, NamespaceUuid, Nguid, Redundancy, Size, VolumeKind,
+};
 
 /// `flashyard pool`.
 #[derive(Args, Debug)]
@@ -38,6 +40,7 @@ pub enum PoolCommand {
     #[command(
         after_help = "Examples:\n  flashyard pool create fast --device ssd0\n  \
         flashyard pool create thin --device ssd1 --kind mapped\n  \
+        flashyard pool create vault --device ssd2 --kind mapped --key file:/etc/flashyard/vault.key\n  \
         flashyard pool create safe --devices ssd0,ssd1 --redundancy mirror\n  \
         flashyard pool create wide --devices ssd0,ssd1,ssd2,ssd3 --redundancy mirror --spare ssd4\n  \
         flashyard pool create much --devices ssd0,ssd1,ssd2,ssd3 --redundancy parity --kind mapped\n\n\
@@ -46,7 +49,8 @@ pub enum PoolCommand {
         copies (RAID 10). `parity` bears the loss of one of three to sixteen devices (RAID 5), `double-parity` of two of four to\n\
         sixteen (RAID 6), both for mapped pools.\n\n\
         A raw pool gives space of the device to volumes, with nothing between. In a mapped pool volumes take the space\n\
-        that is written and may be larger than it together; every block is verified when it is read. It needs 32 MiB."
+        that is written and may be larger than it together; every block is verified when it is read. It needs 32 MiB. With a\n\
+        key what they store is encrypted, each volume with a key of its own that is forgotten when it is deleted."
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -97,6 +101,10 @@ pub enum PoolCommand {
         /// How its volumes are kept [default: raw]
         #[arg(long, help_heading = "What to do")]
         kind: Option<VolumeKind>,
+        /// Encrypt all volumes; where the key is: file:PATH, command:PROGRAM, credential:NAME, or
+        /// one of these after passphrase-
+        #[arg(long, help_heading = "Encryption", value_name = "PLACE")]
+        key: Option<KeyText>,
         /// Even if the device holds something: all of it is lost
         #[arg(long, help_heading = "Confirmation")]
         force: bool,
@@ -139,6 +147,14 @@ pub enum PoolCommand {
         /// Who gets all volumes that the target does not know, with what is in them
         #[arg(long, help_heading = "Owner")]
         tenant: Option<String>,
+        /// Where the key or passphrase of an encrypted pool is, as for `pool create`
+        #[arg(
+            long,
+            help_heading = "Encryption",
+            value_name = "PLACE",
+            conflicts_with = "list"
+        )]
+        key: Option<KeyText>,
         /// Only show what is in it
         #[arg(long, help_heading = "What to do", conflicts_with = "tenant")]
         list: bool,
@@ -220,6 +236,20 @@ pub enum PoolCommand {
         /// End it
         #[arg(long, help_heading = "What to do")]
         stop: bool,
+    },
+    /// Change the key or passphrase of an encrypted pool, while it is used
+    #[command(
+        after_help = "Examples:\n  flashyard pool rekey vault --key file:/etc/flashyard/new.key\n  \
+        flashyard pool rekey vault --key credential:vault\n\n\
+        The keys that data are encrypted with stay: no data are rewritten. Whoever has the former key or passphrase and a copy\n\
+        of the first two mebibytes of the device from before can still read what it had then."
+    )]
+    Rekey {
+        /// Its name
+        name: String,
+        /// Where the new key or passphrase is, as for `pool create`
+        #[arg(long, help_heading = "Encryption", value_name = "PLACE")]
+        key: KeyText,
     },
     /// Delete a pool without volumes
     #[command(after_help = "Example:\n  flashyard pool delete fast")]

@@ -5,7 +5,7 @@ use flashyard_block::pool::Scrub;
 use serde::{Deserialize, Serialize};
 
 use super::Request;
-use crate::spec::{DeviceSpec, PoolSpec, VolumeKind};
+use crate::spec::{DeviceSpec, KeyText, PoolSpec, VolumeKind};
 
 /// A device made of others, and what stands on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl Request {
     /// A pool on an array of its own, which is called like it.
     pub fn on_array(
         device: DeviceSpec,
-        kind: Option<VolumeKind>,
+        (kind, key): (Option<VolumeKind>, Option<KeyText>),
         tenant: Option<String>,
         how: ArrayHow,
     ) -> Self {
@@ -43,6 +43,7 @@ impl Request {
             name: device.name.clone(),
             devices: vec![device.name.clone()],
             kind,
+            key,
         });
         let of = Box::new(ArrayOf {
             device,

@@ -13,7 +13,8 @@ use super::snapshots::{DiffView, SnapshotView, StoredView};
 use super::space::SpaceView;
 use crate::spec::{
     Address, ClassName, CompressionName, ConditionName, Conditions, ContentName, Document, Eui64,
-    FlatDevice, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span, VolumeKind,
+    FlatDevice, KeyText, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,
+    VolumeKind,
 };
 
 /// The answer to a request that was carried out.
@@ -189,6 +190,9 @@ pub struct PoolView {
     pub devices: Vec<String>,
     /// How its volumes are kept.
     pub kind: VolumeKind,
+    /// Where the key of an encrypted one is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyText>,
     /// Its identity on the device.
     pub uuid: String,
     /// Its space, while it is open.

@@ -102,8 +102,8 @@ pub enum Invalid {
     NoSocketFolder(String),
     /// What cannot be encrypted, or a wrong key: the encrypted device.
     Crypt(String, CryptError),
-    /// The secret of an encrypted device cannot be had.
-    Key(String, SourceError),
+    /// The secret of an encrypted device or pool cannot be had.
+    Key(KindName, String, SourceError),
     /// A device that is not encrypted.
     NotEncrypted(String),
 }
@@ -546,7 +546,7 @@ impl fmt::Display for Invalid {
             ),
             Self::Crypt(_, CryptError::Key(error)) => error.fmt(f),
             Self::Crypt(device, error) => write!(f, "device `{device}`: {error}"),
-            Self::Key(device, error) => write!(f, "the key of device `{device}`: {error}"),
+            Self::Key(of, name, error) => write!(f, "the key of {} `{name}`: {error}", of.name()),
             Self::NotEncrypted(device) => write!(
                 f,
                 "device `{device}` is not encrypted: only devices of kind `{}` have a key",

@@ -226,7 +226,7 @@ impl Work<'_> {
 
 fn fetch(name: &str, key: &KeyText) -> Result<Secret, Fault> {
     let fetched = key.0.fetch();
-    fetched.map_err(|error| Invalid::Key(name.to_owned(), error).into())
+    fetched.map_err(|error| Invalid::Key(KindName::Device, name.to_owned(), error).into())
 }
 
 fn open(name: &str, header: &Header, secret: &Secret) -> Result<(Key, usize), Fault> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{Device, FileDevice, FileOptions, MemoryDevice, NullDevice, SharedDevice};
+use flashyard_codec::cipher::Key;
 use flashyard_flash::{channel, ssd};
 use flashyard_host::{Options as HostOptions, Persistence, RemoteDevice};
 use flashyard_nvme::Nqn;
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use super::arrays::check_mapped;
 use super::fault::{InUse, Internal, Invalid, Refused, RemoteFault, Unavailable};
+use super::pool_keys::new_key;
 use super::work::Work;
 use super::{
     Checked, Fault, Over, Service, Stack, Subject, calibrate, flash, migration, no_such, partitions,
@@ -304,13 +306,19 @@ impl Work<'_> {
         }
         let never_used = self.graph.user_of(id).is_none();
         let (name, uuid) = (record.spec.name.clone(), record.uuid.into_bytes());
+        let key = self.pool_key(&record.spec, device, Some(uuid))?;
+        let encrypted = record.spec.key.is_some();
         let copies = self.known_copies();
         let opened = self.cores.call(core, move |state| async move {
             let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
-            let pool = Pool::open(&state.rt, device).await?;
+            let pool = open_with(&state.rt, device, key).await?;
             if pool.info().uuid != uuid {
                 pool.close().await;
                 return Ok(Err(Unavailable::OtherPool(name).into()));
+            }
+            if encrypted && !pool.info().encrypted {
+                pool.close().await;
+                return Err(PoolError::NotEncrypted);
             }
             calibrate::clear_scratch(&pool).await?;
             migration::clear_copies(&pool, &copies).await?;
@@ -334,9 +342,13 @@ impl Work<'_> {
         let core = self.home_of(device)?;
         let uuid = record.uuid.into_bytes();
         let kind = VolumeKind::of_pool(record.spec.kind);
+        let key = new_key(&record.spec, uuid)?;
         let made = self.cores.call(core, move |state| async move {
             let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
-            let pool = Pool::create_kind(&state.rt, device, uuid, kind, force).await?;
+            let pool = match key {
+                Some(with) => Pool::create_encrypted(&state.rt, device, with, force).await?,
+                None => Pool::create_kind(&state.rt, device, uuid, kind, force).await?,
+            };
             state.nodes.add(id, Node::Pool(pool));
             Ok::<(), PoolError>(())
         });
@@ -371,6 +383,18 @@ impl Service {
                 device.close().await;
             });
         }
+    }
+}
+
+/// Opens a pool, with its key if it is encrypted.
+pub(super) async fn open_with(
+    rt: &Rt,
+    device: SharedDevice,
+    key: Option<Key>,
+) -> Result<Pool, PoolError> {
+    match key {
+        Some(key) => Pool::unlock(rt, device, key).await,
+        None => Pool::open(rt, device).await,
     }
 }
 

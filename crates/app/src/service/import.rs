@@ -11,7 +11,7 @@ use flashyard_block::array::ArrayError;
 use flashyard_block::pool::{Pool, PoolError, PoolInfo, VolumeInfo};
 use uuid::Uuid;
 
-use super::devices::close_pool;
+use super::devices::{close_pool, open_with};
 use super::fault::{InUse, NotFound, Refused, Rest, ToImport, Unavailable};
 use super::migration::clear_copies;
 use super::partitions::cut_of;
@@ -34,7 +34,12 @@ impl Work<'_> {
         let (device, _) = self.device(spec.device())?;
         let (info, volumes) = self.pool_on(device)?;
         let notes = volumes.iter().filter_map(|it| self.owner_note(it));
-        let notes = notes.collect();
+        let mut notes: Vec<String> = notes.collect();
+        if info.encrypted {
+            let note =
+                "the pool is encrypted: whoever imports it gives its key or passphrase with --key";
+            notes.push(note.to_owned());
+        }
         Ok(self.shown(spec, &info, &volumes, notes))
     }
 
@@ -300,10 +305,14 @@ impl Work<'_> {
             ..spec.clone()
         };
         let uuid = Uuid::from_bytes(info.uuid);
+        if spec.key.is_some() && !info.encrypted {
+            return Err(PoolError::NotEncrypted.into());
+        }
+        let key = self.pool_key(spec, device, Some(info.uuid))?;
         let id = self.reserve();
         let opened = self.cores.call(core, move |state| async move {
             let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
-            let pool = Pool::open(&state.rt, device).await?;
+            let pool = open_with(&state.rt, device, key).await?;
             state.nodes.add(id, Node::Pool(pool));
             Ok::<(), PoolError>(())
         });

@@ -28,6 +28,7 @@ mod observed;
 mod partitions;
 mod plan;
 mod policies;
+mod pool_keys;
 mod promises;
 mod reality;
 mod settings;
@@ -364,6 +365,7 @@ impl Work<'_> {
                 self.create_device(spec, Checked::Now, Over::Anything)
             }
             Request::Rekey { name, key } => self.rekey(&name, key),
+            Request::RekeyPool(name, key) => self.rekey_pool(&name, key),
             Request::EraseKey(name) => self.erase_key(&name),
             Request::CreateArray { of, how } => self.create_array(*of, how),
             Request::ChangeArray { name, change } => self.change_array(&name, change),

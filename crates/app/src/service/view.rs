@@ -201,6 +201,7 @@ impl Work<'_> {
             name: record.spec.name.clone(),
             devices: record.spec.devices.clone(),
             kind: record.spec.kind.unwrap_or(VolumeKind::Raw),
+            key: record.spec.key.clone(),
             uuid: record.uuid.to_string(),
             space: space.map(|info| SpaceView {
                 size: info.bytes,

@@ -84,10 +84,12 @@ impl Stack {
                 Wants::change(Object::Device(name.clone()))
                     .and(Object::Device(device.clone()), Mode::Changed)
             }
-            Request::Delete(KindName::Pool, name) => match self.pool(name) {
-                Ok((_, record)) => wants_of_pool(&record.spec),
-                Err(_) => Wants::change(Object::Pool(name.clone())),
-            },
+            Request::Delete(KindName::Pool, name) | Request::RekeyPool(name, _) => {
+                match self.pool(name) {
+                    Ok((_, record)) => wants_of_pool(&record.spec),
+                    Err(_) => Wants::change(Object::Pool(name.clone())),
+                }
+            }
             Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
             Request::Status
             | Request::AskSnapshots(_)

@@ -13,7 +13,7 @@ use super::flat::FlatDevice;
 use super::target::CORES_MOST;
 use super::{
     Config, ContentName, DeviceSpec, FunctionSpec, PoolSpec, Size, TargetSettings, TenantSpec,
-    VolumeSpec, place,
+    VolumeKind, VolumeSpec, place,
 };
 
 /// The least that a block of a pool may have, where the pool is not known.
@@ -130,9 +130,12 @@ impl TargetSettings {
 }
 
 impl PoolSpec {
-    /// Checks the number of devices.
+    /// Checks the number of devices, and that a pool with a key can be encrypted.
     pub fn check(&self) -> Result<(), SpecError> {
         check_name("pool", &self.name)?;
+        if self.key.is_some() && self.kind != Some(VolumeKind::Mapped) {
+            return Err(SpecError::PoolKey(self.name.clone()));
+        }
         match self.devices.len() {
             1 => Ok(()),
             other => Err(SpecError::PoolDevices(self.name.clone(), other)),

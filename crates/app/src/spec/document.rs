@@ -98,7 +98,12 @@ impl Document {
             OneOrMany::Many(tables) => (section, tables),
         });
         let mut document = Self(tables.collect());
-        for section in [Section::Target, Section::Device, Section::Function] {
+        for section in [
+            Section::Target,
+            Section::Device,
+            Section::Pool,
+            Section::Function,
+        ] {
             for keys in document.0.get_mut(&section).into_iter().flatten() {
                 make_absolute(keys, folder);
             }

@@ -62,6 +62,8 @@ pub enum SpecError {
     Device(String, DeviceError),
     /// A pool of no device, or of several.
     PoolDevices(String, usize),
+    /// A pool that is not mapped has a key.
+    PoolKey(String),
     /// What is wrong with a tenant, and with which one.
     Tenant(String, TenantError),
     /// What is wrong with a volume, and with which one.
@@ -251,6 +253,7 @@ impl SpecError {
             Self::Identity(error) => return error.subject(),
             Self::Device(name, error) => ("device", name, error.key()),
             Self::PoolDevices(name, _) => ("pool", name, "devices"),
+            Self::PoolKey(name) => ("pool", name, "key"),
             Self::Tenant(name, error) => ("tenant", name, error.key()),
             Self::Volume(name, error) => ("volume", name, error.key()),
             Self::Function(name, error) => ("function", name, error.key()),
@@ -352,6 +355,11 @@ impl fmt::Display for SpecError {
             Self::PoolDevices(name, _) => write!(
                 f,
                 "pool `{name}`: several devices need RAID, which this version does not have"
+            ),
+            Self::PoolKey(name) => write!(
+                f,
+                "pool `{name}`: only a mapped pool has a key: say kind mapped, or encrypt the device under it (a device of kind \
+                 crypt)"
             ),
             Self::Tenant(name, error) => write!(f, "tenant `{name}`: {error}"),
             Self::Volume(name, error) => write!(f, "volume `{name}`: {error}"),

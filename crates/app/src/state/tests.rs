@@ -86,6 +86,7 @@ fn what_was_stored_is_there_after_a_restart() {
         .put_pool(
             &PoolSpec {
                 kind: None,
+                key: None,
                 name: "fast".into(),
                 devices: vec!["ram0".into()],
             },

@@ -5,6 +5,7 @@ mod arrays;
 mod calibration;
 mod content;
 mod drives;
+mod encrypted_pools;
 mod encryption;
 mod faults;
 mod function_scale;

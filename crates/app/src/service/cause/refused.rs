@@ -42,6 +42,18 @@ impl fmt::Display for Refused {
                      change the key by `flashyard device rekey {name} --key '{wanted}'`"
                 )
             }
+            Self::Differs(Section::Pool, name, key, now, wanted) if key == "key" => match &**now {
+                "(default)" => write!(
+                    f,
+                    "pool `{name}` is not encrypted, and the file says the key `{wanted}`: a pool that is there is not encrypted \
+                     afterwards: make another one, and bring its volumes there with `flashyard volume move`"
+                ),
+                _ => write!(
+                    f,
+                    "pool `{name}` is opened with the key `{now}` and not with `{wanted}`, as the file says: say so in the file, or \
+                     change the key by `flashyard pool rekey {name} --key '{wanted}'`"
+                ),
+            },
             Self::Differs(kind, name, key, now, wanted) => {
                 let kind = kind.name();
                 write!(

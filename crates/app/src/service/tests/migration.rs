@@ -171,6 +171,7 @@ fn without_the_store_a_volume_is_found_once() {
                 spec: crate::spec::PoolSpec {
                     name: pool.into(),
                     kind: None,
+                    key: None,
                     devices: vec![device.into()],
                 },
                 tenant: Some("a".into()),

@@ -27,6 +27,7 @@ fn filled(directory: &Path) -> State {
     let life = state.begin_run().expect("stored");
     let spec = PoolSpec {
         kind: None,
+        key: None,
         name: "fast".into(),
         devices: vec!["ram0".into()],
     };
