@@ -1,6 +1,7 @@
 //! The experiments that there are, one per file.
 
 mod columns;
+mod compression;
 mod drive;
 mod figures;
 mod frontends;
@@ -24,20 +25,25 @@ mod log_write_amplification;
 mod noisy_neighbour;
 mod oracle;
 mod outcome;
+mod overhead;
 mod priority_classes;
 mod priority_mixed;
 mod priority_window;
+mod raid_degraded;
+mod raid_safe_read;
+mod redundancy;
 mod reflex_curves;
 mod sharing;
 mod sybil;
 mod trace_replay;
 mod units;
 mod validate;
+mod volume_overhead;
 
 use crate::experiment::{Experiment, Refused};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 27] = [
+static ALL: [&dyn Experiment; 31] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -65,6 +71,10 @@ static ALL: [&dyn Experiment; 27] = [
     &frontends::Frontends,
     &functions_scale::FunctionsScale,
     &log_write_amplification::LogWriteAmplification,
+    &raid_safe_read::RaidSafeRead,
+    &raid_degraded::RaidDegraded,
+    &volume_overhead::VolumeOverhead,
+    &compression::Compression,
 ];
 
 /// All experiments.
