@@ -86,11 +86,12 @@ const COLUMNS: [Column; 12] = [
     ),
 ];
 
-const STACKS: [Stack; 4] = [
+const STACKS: [Stack; 5] = [
     Stack::raw("a mirror of two", 2, false),
     Stack::raw("a mirror of two, safe read", 2, true),
     Stack::raw("a mirror of three", 3, false),
-    Stack::mapped("a mirror of two, mapped", 2),
+    Stack::mapped("a mirror of two, mapped", 2, 0),
+    Stack::mapped("five with parity, mapped", 5, 1),
 ];
 
 /// What is measured of each volume, in this order.
@@ -176,7 +177,7 @@ async fn measure(
     let _ = run(rt, &site.volume, mix(2), within(rt, Duration::from_ms(5))).await;
     assert!(array.status().is_degraded(), "a drive has vanished");
     let degraded = run(rt, &site.volume, mix(3), within(rt, span)).await;
-    let new = member(stack.copies, &drives.another(rt, stack.copies as u64));
+    let new = member(stack.drives, &drives.another(rt, stack.drives as u64));
     let replaced = array.replace("ssd0", new, false).await;
     replaced.expect("the new drive works");
     let whole = Rc::new(Cell::new(false));

@@ -57,13 +57,14 @@ const COLUMNS: [Column; 12] = [
     column("wrong_again", "wrong or failed when read again", Unit::None),
 ];
 
-const STACKS: [Stack; 6] = [
+const STACKS: [Stack; 7] = [
     Stack::raw("one drive", 1, false),
     Stack::raw("a mirror of two", 2, false),
     Stack::raw("a mirror of two, safe read", 2, true),
     Stack::raw("a mirror of three, safe read", 3, true),
-    Stack::mapped("one drive, mapped", 1),
-    Stack::mapped("a mirror of two, mapped", 2),
+    Stack::mapped("one drive, mapped", 1, 0),
+    Stack::mapped("a mirror of two, mapped", 2, 0),
+    Stack::mapped("five with parity, mapped", 5, 1),
 ];
 
 impl Experiment for RaidSafeRead {

@@ -169,6 +169,7 @@ async fn below(rt: &Rt, stack: Stack, mib: u64) -> (SharedDevice, Option<Rc<Arra
             });
             let layout = Layout {
                 copies: 2,
+                parity: 0,
                 safe_read,
             };
             let options = Options::default();

@@ -28,27 +28,31 @@ pub(super) const BLOCK: usize = 4096;
 pub(super) struct Stack {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// Copies of all data, each on a drive of its own; one means no array.
-    pub(super) copies: usize,
+    /// Drives; one means no array.
+    pub(super) drives: usize,
+    /// How many of them have parity; each has all data if none does.
+    pub(super) parity: usize,
     /// Reads compare all copies.
     pub(super) safe_read: bool,
 }
 
 impl Stack {
-    pub(super) const fn raw(name: &'static str, copies: usize, safe_read: bool) -> Self {
+    pub(super) const fn raw(name: &'static str, drives: usize, safe_read: bool) -> Self {
         Self {
             name,
             kind: Kind::Raw,
-            copies,
+            drives,
+            parity: 0,
             safe_read,
         }
     }
 
-    pub(super) const fn mapped(name: &'static str, copies: usize) -> Self {
+    pub(super) const fn mapped(name: &'static str, drives: usize, parity: usize) -> Self {
         Self {
             name,
             kind: Kind::Mapped,
-            copies,
+            drives,
+            parity,
             safe_read: false,
         }
     }
@@ -133,11 +137,11 @@ pub(super) struct Site {
 impl Site {
     /// A volume of so many MiB.
     pub(super) async fn new(rt: &Rt, (stack, drives): (Stack, &Drives), mib: u64) -> Self {
-        let count = stack.copies as u64;
+        let count = stack.drives as u64;
         let layers: Vec<_> = (0..count).map(|it| drives.another(rt, it)).collect();
-        let array = match stack.copies {
+        let array = match stack.drives {
             1 => None,
-            _ => Some(Rc::new(mirror(rt, stack, &layers).await)),
+            _ => Some(Rc::new(members(rt, stack, &layers).await)),
         };
         let below: SharedDevice = match &array {
             Some(array) => array.clone(),
@@ -173,11 +177,12 @@ pub(super) fn member(number: usize, drive: &Rc<FaultDevice>) -> NewMember {
     }
 }
 
-async fn mirror(rt: &Rt, stack: Stack, layers: &[Rc<FaultDevice>]) -> Array {
+async fn members(rt: &Rt, stack: Stack, layers: &[Rc<FaultDevice>]) -> Array {
     let members = layers.iter().enumerate();
     let members = members.map(|(number, it)| member(number, it)).collect();
     let layout = Layout {
-        copies: stack.copies,
+        copies: stack.drives,
+        parity: stack.parity,
         safe_read: stack.safe_read,
     };
     let made = Array::create(rt, members, [1; 16], layout, Options::default(), true).await;
