@@ -86,6 +86,7 @@ const RULES: [Rule; 20] = [
             "time",
             "nvme",
             "sched",
+            "codec",
             "flash",
             "runtime",
             "block",
