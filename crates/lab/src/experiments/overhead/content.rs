@@ -61,15 +61,11 @@ impl Content {
     }
 }
 
-/// A line: words that repeat, and numbers that do not.
+/// A line: words that repeat, and a number that does not.
 fn line(rng: &mut Rng) -> String {
     let mut word = || WORDS[rng.below(WORDS.len() as u64) as usize];
     let words = [word(), word(), word(), word()].join(" ");
-    format!(
-        "{:08} {words} {:x}\n",
-        rng.below(100_000_000),
-        rng.below(1 << 32)
-    )
+    format!("{:04} {words}\n", rng.below(10_000))
 }
 
 #[cfg(test)]
