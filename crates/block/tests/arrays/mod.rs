@@ -91,6 +91,11 @@ impl Drive {
         })
     }
 
+    /// What is on it, its cache included.
+    pub fn content(&self) -> Vec<u8> {
+        self.content.borrow().clone()
+    }
+
     fn change(content: &RefCell<Vec<u8>>, log: &Log, number: usize, event: Event) -> Done {
         apply(&mut content.borrow_mut(), &event);
         log.borrow_mut().push((number, event));
