@@ -7,7 +7,7 @@ use flashyard_block::{DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdi
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, World};
 use flashyard_testbed::{
-    Disk, behaves_as_an_array, flush, read, refuses_what_is_not_there, run, write,
+    Disk, behaves_as_an_array, flush, read, refuses_what_is_not_there, run, write, yields,
 };
 
 const MIB: u64 = 1 << 20;
@@ -184,5 +184,40 @@ fn a_pool_is_refused_where_it_cannot_be_and_where_it_would_destroy_something() {
         mapped.close().await;
         let refused = Pool::create(&rt, device.clone(), UUID, false).await;
         assert_eq!(refused.err(), Some(PoolError::HoldsPool));
+    });
+}
+
+/// A checkpoint that is on its way when the pool is closed is let end: all superblocks say the
+/// same, and nothing is to be repaired.
+#[test]
+fn a_pool_that_is_closed_in_a_checkpoint_has_nothing_to_be_repaired() {
+    run(async |rt: Rt| {
+        let mut all = 0;
+        for polls in (0..40).step_by(2) {
+            let disk = Disk::new(4096, vec![0; 33 << 20], polls);
+            let device = disk.shared();
+            let pool = new_pool(&rt, &device).await;
+            let volume = pool.create_volume("v", [1; 16], MIB).await;
+            let volume = volume.expect("there is room");
+            write(&*volume, 0, 8 * 4096, 7)
+                .await
+                .expect("there is room");
+            let Pool::Mapped(mapped) = &pool else {
+                panic!("it was made mapped");
+            };
+            let mut checkpoint = std::pin::pin!(mapped.checkpoint());
+            let begun = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(checkpoint.as_mut().poll(context).is_ready())
+            });
+            assert!(!begun.await, "it takes some turns");
+            let before = disk.happened();
+            yields(polls).await;
+            let cut_off = disk.happened() - before;
+            pool.close().await;
+            all += usize::from(disk.happened() - before > cut_off);
+            drop(volume);
+            assert_sound(&rt, &device).await;
+        }
+        assert!(all > 10, "{all} were closed before it had ended");
     });
 }

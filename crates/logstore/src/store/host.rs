@@ -107,6 +107,14 @@ impl Store {
         Ok(())
     }
 
+    /// Begins no checkpoint any more, and is done when none is on its way: all superblocks say the
+    /// same then. For the end of a pool in good order.
+    pub fn quiesce(&mut self, request: Request) -> Result<(), Refused> {
+        self.may_change()?;
+        self.checkpoint.end(request);
+        Ok(())
+    }
+
     /// Which lane a volume's writes go to. It must have nothing that is not durable.
     pub fn set_lane(&mut self, lineage: Lineage, lane: Lane) -> Result<(), Refused> {
         let volume = self.volumes.get(&lineage).ok_or(Refused::NoVolume)?;

@@ -224,6 +224,9 @@ impl MappedPool {
     /// See [`Pool::close`](super::Pool::close).
     pub async fn close(&self) {
         self.inner.stuck.set(true);
+        // Where a checkpoint cannot end, what it leaves is as after a crash.
+        let quiesce = flashyard_logstore::Store::quiesce;
+        let _ = self.inner.engine.ask(quiesce).await;
         self.inner.engine.stop().await;
     }
 
