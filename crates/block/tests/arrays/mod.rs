@@ -76,6 +76,8 @@ pub struct Drive {
     log: Log,
     rng: RefCell<Rng>,
     pub dead: Cell<bool>,
+    /// Dies when it has begun so many more I/Os.
+    ios_left: Cell<u64>,
     blank: bool,
 }
 
@@ -88,7 +90,13 @@ impl Drive {
             log: Rc::clone(log),
             rng: RefCell::new(Rng::new(seed)),
             dead: Cell::new(false),
+            ios_left: Cell::new(u64::MAX),
         })
+    }
+
+    /// Dies when it has begun so many more I/Os.
+    pub fn dies_after(&self, ios: u64) {
+        self.ios_left.set(ios);
     }
 
     /// What is on it, its cache included.
@@ -118,6 +126,10 @@ impl Device for Drive {
     fn submit(&self, _: Tag, io: Io) -> IoFuture {
         let polls = self.rng.borrow_mut().below(4);
         let (content, log) = (Rc::clone(&self.content), Rc::clone(&self.log));
+        match self.ios_left.get() {
+            0 => self.dead.set(true),
+            left => self.ios_left.set(left - 1),
+        }
         let (dead, number) = (self.dead.get(), self.number);
         IoFuture::boxed(async move {
             yields(polls).await;
