@@ -1,7 +1,7 @@
 //! Unix sockets whose messages bring file descriptors, and event counters. Simulated machines have
 //! them within their thread: see `descriptor`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fs;
 use std::future::Future;
@@ -73,11 +73,24 @@ impl UnixListener {
     }
 }
 
+/// Bytes that are received at a time, if they are there: some short messages.
+const AHEAD: usize = 256;
+
 /// One connection.
 pub struct UnixStream {
     rt: Rt,
     descriptor: Descriptor,
     remains: Remains,
+    ahead: RefCell<Ahead>,
+    /// The last receive has taken all there was.
+    dry: Cell<bool>,
+}
+
+/// The beginning of the next messages, and the descriptors of the last one that has begun.
+#[derive(Default)]
+struct Ahead {
+    bytes: Vec<u8>,
+    beside: Option<Descriptors>,
 }
 
 impl UnixStream {
@@ -95,6 +108,8 @@ impl UnixStream {
             rt: rt.clone(),
             descriptor: Descriptor::leaving(&rt.core, stream, &remains),
             remains,
+            ahead: RefCell::default(),
+            dry: Cell::new(false),
         }
     }
 
@@ -108,36 +123,71 @@ impl UnixStream {
         Self::new(rt, stream)
     }
 
-    /// Receives some bytes and the descriptors beside them; 0 bytes at the end of the stream.
+    /// Receives one message into `message`: `HEAD` bytes that say by `whole` how long all of it is,
+    /// and the rest. Gives the descriptors beside it. `None` if the stream ended before it. What is
+    /// there behind it is received by the same call, and kept.
+    ///
+    /// Descriptors stop a receive behind the bytes that they were sent with, so they are those of
+    /// the last message that begins in it.
     ///
     /// # Errors
-    /// The connection is broken.
-    pub async fn recv(&self, to: &mut [u8]) -> io::Result<(usize, Descriptors)> {
+    /// The connection is broken, it ended within, the head is none, or descriptors came later than
+    /// the first byte.
+    pub async fn recv_message<const HEAD: usize>(
+        &self,
+        message: &mut Vec<u8>,
+        whole: impl Fn(&[u8; HEAD]) -> Option<usize>,
+    ) -> io::Result<Option<Descriptors>> {
+        let Ahead { bytes, mut beside } = self.ahead.take();
+        let mut at = bytes.len();
+        message.clear();
+        message.extend_from_slice(&bytes);
+        let mut late = false;
+        let len = loop {
+            let len = match message[..at].first_chunk() {
+                Some(head) => whole(head).ok_or(io::ErrorKind::InvalidData)?,
+                None => HEAD.max(at + 1),
+            };
+            if len <= at {
+                break len;
+            }
+            message.resize(len.max(AHEAD), 0);
+            let (more, fds) = self.recv(&mut message[at..]).await?;
+            match (more, at) {
+                (0, 0) => return Ok(None),
+                (0, _) => return Err(io::ErrorKind::InvalidData.into()),
+                _ if fds.is_empty() => {}
+                _ if beside.is_some() => return Err(io::ErrorKind::InvalidData.into()),
+                _ => (beside, late) = (Some(fds), at > 0),
+            }
+            at += more;
+        };
+        message.truncate(at);
+        let bytes = message.split_off(len);
+        if !bytes.is_empty() {
+            let beside = beside.take();
+            self.ahead.replace(Ahead { bytes, beside });
+        } else if beside.is_some() && late {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let none = || Descriptors::new(Vec::new(), &self.remains);
+        Ok(Some(beside.unwrap_or_else(none)))
+    }
+
+    /// Receives some bytes and the descriptors beside them; 0 bytes at the end of the stream.
+    async fn recv(&self, to: &mut [u8]) -> io::Result<(usize, Descriptors)> {
         while self.remains.are_too_many() {
             self.rt.sleep(REST).await;
         }
+        // A try in vain would be a system call for nothing. In a simulated machine it is none, and
+        // nobody is told of what has come before.
+        if self.dry.get() && !self.rt.core.is_simulated() {
+            self.descriptor.ready(false).await?;
+        }
         let receive = |fd: BorrowedFd<'_>| receive(fd, to, &self.remains);
-        self.descriptor.when_ready(false, receive).await
-    }
-
-    /// Fills `to`; descriptors that come with its first byte are given. `None` if the stream ended
-    /// before its first byte.
-    ///
-    /// # Errors
-    /// The connection is broken, it ended within, or descriptors came later than the first byte.
-    pub async fn recv_exact(&self, to: &mut [u8]) -> io::Result<Option<Descriptors>> {
-        let (mut at, descriptors) = self.recv(to).await?;
-        if at == 0 && !to.is_empty() {
-            return Ok(None);
-        }
-        while at < to.len() {
-            let (more, late) = self.recv(&mut to[at..]).await?;
-            if more == 0 || !late.is_empty() {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            at += more;
-        }
-        Ok(Some(descriptors))
+        let received = self.descriptor.when_ready(false, receive).await?;
+        self.dry.set(received.0 < to.len());
+        Ok(received)
     }
 
     /// Sends all of `bytes`, with `descriptors` beside the first of them.
@@ -288,41 +338,96 @@ mod tests {
         [one, other].map(|stream| UnixStream::new(rt, stream).expect("a real machine"))
     }
 
+    /// The first byte of a message says how long it is.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "heads are longer")]
+    fn whole(head: &[u8; 1]) -> Option<usize> {
+        (head[0] > 0).then_some(head[0].into())
+    }
+
+    /// The next message and how many descriptors are beside it.
+    async fn next(stream: &UnixStream) -> io::Result<Option<(Vec<u8>, usize)>> {
+        let mut message = Vec::new();
+        let came = stream.recv_message(&mut message, whole).await?;
+        Ok(came.map(|fds| (message, fds.len())))
+    }
+
     #[test]
-    fn descriptors_come_with_the_first_byte_of_their_message() {
+    fn messages_come_one_by_one_however_they_were_sent_and_descriptors_with_theirs() {
+        let long = [200; 200];
         run(Config::default(), |rt| async move {
             let [one, other] = pair(&rt);
             let counter = EventCounter::new(&rt).expect("a counter");
-            let sending = async move {
-                one.send(b"abc", &[counter.as_fd()]).await.expect("sent");
-                one.send(b"defg", &[]).await.expect("sent");
-                (one, counter)
-            };
-            let sending = rt.spawn(sending);
-            let mut bytes = [0; 7];
-            let first = other.recv_exact(&mut bytes[..3]).await.expect("bytes");
-            assert_eq!(first.map(|given| given.len()), Some(1));
-            let then = other.recv_exact(&mut bytes[3..]).await.expect("bytes");
-            assert_eq!(then.map(|given| given.len()), Some(0));
-            assert_eq!(&bytes, b"abcdefg");
-            drop(sending.await);
-            let end = other.recv_exact(&mut bytes).await.expect("the end");
-            assert!(end.is_none());
+            let beside = [counter.as_fd()];
+            // What is there before the first receive comes as one.
+            for (bytes, fds) in [
+                (&b"\x03ab\x01\x02c\x04de"[..], &[][..]),
+                (b"f\x02g", &[]),
+                (b"\x03hi", &beside),
+                (b"\x02j", &[]),
+                (b"\x02k", &beside),
+                (&long, &beside),
+                (&long, &[]),
+                (b"\x01", &[]),
+            ] {
+                one.send(bytes, fds).await.expect("sent");
+            }
+            for (message, fds) in [
+                (&b"\x03ab"[..], 0),
+                (b"\x01", 0),
+                (b"\x02c", 0),
+                (b"\x04def", 0),
+                (b"\x02g", 0),
+                (b"\x03hi", 1),
+                (b"\x02j", 0),
+                (b"\x02k", 1),
+                (&long, 1),
+                (&long, 0),
+                (b"\x01", 0),
+            ] {
+                let next = next(&other).await.expect("bytes");
+                assert_eq!(next, Some((message.to_vec(), fds)));
+            }
+            // One that comes later, byte by byte.
+            let sending = rt.spawn(async move {
+                for byte in b"\x03lm" {
+                    one.send(&[*byte], &[]).await.expect("sent");
+                    one.rt.sleep(Duration::from_ms(1)).await;
+                }
+            });
+            assert_eq!(
+                next(&other).await.expect("bytes"),
+                Some((b"\x03lm".to_vec(), 0))
+            );
+            sending.await;
+            assert_eq!(next(&other).await.expect("the end"), None);
         })
         .expect("this machine has io_uring");
     }
 
     #[test]
-    fn descriptors_within_a_message_are_refused() {
+    fn what_is_no_message_is_refused_and_so_are_descriptors_within_one() {
         run(Config::default(), |rt| async move {
-            let [one, other] = pair(&rt);
-            let counter = EventCounter::new(&rt).expect("a counter");
-            one.send(b"a", &[]).await.expect("sent");
-            one.send(b"b", &[counter.as_fd()]).await.expect("sent");
-            let received = other.recv_exact(&mut [0; 2]).await;
-            // The kernel may give both bytes at once: then they are taken for the first one's.
-            let given = received.map(|given| given.map(|given| given.len()));
-            assert!(matches!(given, Ok(Some(1)) | Err(_)), "{given:?}");
+            for (bytes, fds) in [(&b"\x00"[..], 0), (b"\x03a", 0), (b"a", 1)] {
+                let [one, other] = pair(&rt);
+                let counter = EventCounter::new(&rt).expect("a counter");
+                one.send(b"\x01", &[]).await.expect("sent");
+                assert_eq!(
+                    next(&other).await.expect("one"),
+                    Some((b"\x01".to_vec(), 0))
+                );
+                // Its beginning is here before the rest is sent.
+                if fds > 0 {
+                    one.send(b"\x02", &[]).await.expect("sent");
+                }
+                let sending = rt.spawn(async move {
+                    one.rt.sleep(Duration::from_ms(5)).await;
+                    let beside = [counter.as_fd()];
+                    one.send(bytes, &beside[..fds]).await.expect("sent");
+                });
+                let refused = next(&other).await;
+                assert!(refused.is_err(), "{refused:?}");
+                drop(sending);
+            }
         })
         .expect("this machine has io_uring");
     }
@@ -374,12 +479,9 @@ mod tests {
                 .map(|(stream, rt)| UnixStream::new(rt, stream).expect("a socket"));
             let counter = EventCounter::new(&rt).expect("a counter");
             let echo = far.spawn(async move {
-                let mut bytes = [0; 3];
-                let mut fds = other
-                    .recv_exact(&mut bytes)
-                    .await
-                    .expect("sent")
-                    .expect("sent");
+                let mut bytes = Vec::new();
+                let came = other.recv_message(&mut bytes, whole).await;
+                let mut fds = came.expect("sent").expect("a message");
                 let far = other.rt.clone();
                 let counter = EventCounter::of(&far, fds.take().remove(0)).expect("a counter");
                 counter.signal();
@@ -387,16 +489,14 @@ mod tests {
                 // More than the socket takes at once.
                 other.send(&vec![7; 1 << 20], &[]).await.expect("sent");
             });
-            one.send(b"abc", &[counter.as_fd()]).await.expect("sent");
+            one.send(b"\x03bc", &[counter.as_fd()]).await.expect("sent");
             assert_eq!(counter.wait().await.expect("signalled"), 1);
-            let mut bytes = vec![0; 3 + (1 << 20)];
-            one.recv_exact(&mut bytes)
-                .await
-                .expect("sent")
-                .expect("sent");
-            assert!(bytes.starts_with(b"abc\x07"));
+            let mut bytes = Vec::new();
+            let all = |_: &[u8; 1]| Some(3 + (1 << 20));
+            let came = one.recv_message(&mut bytes, all).await.expect("sent");
+            assert!(came.is_some() && bytes.starts_with(b"\x03bc\x07"));
             echo.await;
-            assert!(one.recv_exact(&mut bytes).await.expect("its end").is_none());
+            assert_eq!(next(&one).await.expect("its end"), None);
         });
     }
 }

@@ -30,8 +30,8 @@ const CAPABILITIES: Capabilities = Capabilities {
     maps: Some(MOST_REGIONS as u64),
     page_sizes: Some(4096),
 };
-/// A payload that was longer gives its memory back.
-const KEPT_PAYLOAD: usize = 64 << 10;
+/// A message that was longer gives its memory back.
+const KEPT_MESSAGE: usize = 64 << 10;
 /// Messages in one turn: a client that always has another one does not hold up the core.
 const MESSAGES: u32 = 16;
 /// Before accepting is tried again when there is no descriptor.
@@ -126,28 +126,26 @@ async fn accept(state: Rc<State>, listener: UnixListener) {
 
 /// Answers the messages of a client until it goes, or sends what cannot be read on.
 async fn converse(state: &Rc<State>, stream: &UnixStream) -> io::Result<()> {
-    let mut head = [0; Header::LEN];
-    let mut payload = Vec::new();
+    let mut message = Vec::new();
     let mut agreed = false;
     let mut messages = 0u32;
-    while let Some(fds) = stream.recv_exact(&mut head).await? {
+    while let Some(fds) = stream
+        .recv_message(&mut message, Header::message_len)
+        .await?
+    {
         messages = messages.wrapping_add(1);
         if messages.is_multiple_of(MESSAGES) {
             state.core.rt().turn_end().await;
         }
-        let header = Header::decode(&head).map_err(|_| io::ErrorKind::InvalidData)?;
+        let (head, payload) = message
+            .split_first_chunk()
+            .ok_or(io::ErrorKind::InvalidData)?;
+        let header = Header::decode(head).map_err(|_| io::ErrorKind::InvalidData)?;
         if header.reply {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        payload.resize(header.payload, 0);
-        if !payload.is_empty() {
-            let late = stream.recv_exact(&mut payload).await?;
-            if late.is_none_or(|late| !late.is_empty()) {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-        }
         let mut beside = None;
-        let reply = match Request::decode(&header, &payload, fds.len()) {
+        let reply = match Request::decode(&header, payload, fds.len()) {
             Ok(Request::Version(version)) if !agreed => {
                 let reply = agree(&version);
                 agreed = reply.is_ok();
@@ -167,14 +165,16 @@ async fn converse(state: &Rc<State>, stream: &UnixStream) -> io::Result<()> {
         };
         let reply = reply.unwrap_or_else(|errno| refuse(&header, errno));
         if !header.no_reply {
+            // Commands that a doorbell has announced come first: sending takes a while.
+            state.core.rt().turn_end().await;
             let beside = beside.as_ref().map(AsFd::as_fd);
             stream.send(&reply, beside.as_slice()).await?;
         }
         if !agreed {
             return Ok(());
         }
-        if payload.capacity() > KEPT_PAYLOAD {
-            payload = Vec::new();
+        if message.capacity() > KEPT_MESSAGE {
+            message = Vec::new();
         }
     }
     Ok(())

@@ -40,8 +40,8 @@ impl From<Malformed> for ClientError {
 pub struct VfioClient {
     stream: UnixStream,
     next: u16,
-    /// The payload of the last reply.
-    payload: Vec<u8>,
+    /// The last reply.
+    message: Vec<u8>,
     /// The descriptors beside it.
     beside: Vec<OwnedFd>,
 }
@@ -78,7 +78,7 @@ impl VfioClient {
         Ok(Self {
             stream: UnixStream::connect(rt, path)?,
             next: 0,
-            payload: Vec::new(),
+            message: Vec::new(),
             beside: Vec::new(),
         })
     }
@@ -110,16 +110,14 @@ impl VfioClient {
     /// # Errors
     /// See [`ClientError`].
     pub async fn reply(&mut self) -> Result<Reply<'_>, ClientError> {
-        let mut head = [0; Header::LEN];
-        let began = self.stream.recv_exact(&mut head).await?;
-        self.beside = began.ok_or(ClientError::Closed)?.take();
-        let header = Header::decode(&head)?;
-        self.payload.resize(header.payload, 0);
-        if header.payload > 0 {
-            let rest = self.stream.recv_exact(&mut self.payload).await?;
-            rest.ok_or(ClientError::Closed)?;
-        }
-        match Reply::decode(&header, &self.payload)? {
+        let message = &mut self.message;
+        let came = self
+            .stream
+            .recv_message(message, Header::message_len)
+            .await?;
+        self.beside = came.ok_or(ClientError::Closed)?.take();
+        let (head, payload) = message.split_first_chunk().ok_or(ClientError::Reply)?;
+        match Reply::decode(&Header::decode(head)?, payload)? {
             Reply::Error(_, errno) => Err(ClientError::Refused(errno)),
             reply => Ok(reply),
         }
@@ -251,5 +249,26 @@ impl VfioClient {
         self.ask(&Request::RegionWrite(access, bytes), &[])
             .await
             .map(drop)
+    }
+
+    /// Writes `bytes` to a region and does not wait until that is done, as QEMU does where a guest
+    /// rings.
+    ///
+    /// # Errors
+    /// The server has closed the connection.
+    pub async fn post(
+        &mut self,
+        region: u32,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), ClientError> {
+        let access = RegionAccess {
+            offset,
+            region,
+            count: bytes.len() as u32,
+        };
+        self.next = self.next.wrapping_add(1);
+        let message = Request::RegionWrite(access, bytes).encode_posted(self.next);
+        self.send(&message, &[]).await
     }
 }

@@ -55,6 +55,9 @@ pub struct GuestOptions {
     pub mapped: bool,
     /// I/O queues interrupt.
     pub interrupts: bool,
+    /// Does not wait for the reply when it rings, as QEMU does not. If the function has gone it is
+    /// told so only by what it asks for next.
+    pub posted: bool,
 }
 
 impl GuestOptions {
@@ -85,6 +88,7 @@ impl GuestOptions {
         shadow: false,
         mapped: false,
         interrupts: true,
+        posted: false,
     };
 }
 
@@ -98,6 +102,7 @@ impl Default for GuestOptions {
             shadow: false,
             mapped: false,
             interrupts: true,
+            posted: false,
         }
     }
 }
@@ -540,11 +545,12 @@ impl Guest {
             let stored = page.store(index as usize * 4, value);
             return stored.then_some(()).ok_or(GuestError::Memory);
         }
-        let value = value.to_le_bytes();
-        Ok(self
-            .client
-            .write(BAR0, DOORBELLS + index * 4, &value)
-            .await?)
+        let (at, value) = (DOORBELLS + index * 4, value.to_le_bytes());
+        let rung = match self.options.posted {
+            true => self.client.post(BAR0, at, &value).await,
+            false => self.client.write(BAR0, at, &value).await,
+        };
+        Ok(rung?)
     }
 
     /// Waits for the next completion of a queue.

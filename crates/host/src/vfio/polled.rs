@@ -115,6 +115,7 @@ impl PolledFunction {
             shadow: options.shadow,
             mapped: options.mapped,
             interrupts: false,
+            posted: true,
         };
         let needed = guest_options.needed() + SPARE;
         let guest_options = GuestOptions {

@@ -87,6 +87,12 @@ impl Header {
         })
     }
 
+    /// Bytes of the message that begins so, if it is one.
+    pub fn message_len(bytes: &[u8; Self::LEN]) -> Option<usize> {
+        let header = Self::decode(bytes).ok()?;
+        Some(Self::LEN + header.payload)
+    }
+
     /// Appends the header to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = u32::from(self.reply);

@@ -254,6 +254,15 @@ impl<'a> Request<'a> {
 
     /// The message with this identifier.
     pub fn encode(&self, id: u16) -> Vec<u8> {
+        self.message(id, false)
+    }
+
+    /// The same for a sender that wants no reply.
+    pub fn encode_posted(&self, id: u16) -> Vec<u8> {
+        self.message(id, true)
+    }
+
+    fn message(&self, id: u16, no_reply: bool) -> Vec<u8> {
         let mut payload = Vec::new();
         self.payload(&mut payload);
         let header = Header {
@@ -261,7 +270,7 @@ impl<'a> Request<'a> {
             command: self.command(),
             payload: payload.len(),
             reply: false,
-            no_reply: false,
+            no_reply,
             error: None,
         };
         let mut message = Vec::with_capacity(Header::LEN + payload.len());

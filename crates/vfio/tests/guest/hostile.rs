@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use flashyard_host::vfio::{Guest, GuestOptions, RAM_BASE, VfioClient};
 use flashyard_nvme::vfio_user::pci::{BAR0, BAR4, BAR5, CONFIG};
 use flashyard_nvme::vfio_user::{
-    Command, DMA_READ, DMA_WRITE, DmaMap, DmaUnmap, Header, IrqAction, IrqData, Request, SetIrqs,
-    UNMAP_ALL,
+    DMA_READ, DMA_WRITE, DmaMap, DmaUnmap, Header, IrqAction, IrqData, RegionAccess, Request,
+    SetIrqs, UNMAP_ALL,
 };
 use flashyard_runtime::Rt;
 use flashyard_runtime::shared_memory::{Mapping, memory_file};
@@ -73,21 +73,12 @@ fn noise_on_the_socket_ends_that_client_only() {
 
 /// A message that asks for nothing: a write of MSI-X vector 0 that wants no reply.
 fn posted() -> Vec<u8> {
-    let header = Header {
-        id: 1,
-        command: Command::REGION_WRITE,
-        payload: 20,
-        reply: false,
-        no_reply: true,
-        error: None,
+    let access = RegionAccess {
+        offset: 0,
+        region: BAR4,
+        count: 4,
     };
-    let mut message = Vec::new();
-    header.encode(&mut message);
-    message.extend(0u64.to_ne_bytes());
-    message.extend(BAR4.to_ne_bytes());
-    message.extend(4u32.to_ne_bytes());
-    message.extend([0; 4]);
-    message
+    Request::RegionWrite(access, &[0; 4]).encode_posted(1)
 }
 
 /// All messages are in the socket before the function looks at it.

@@ -45,13 +45,10 @@ async fn pass(
     number: usize,
     cut: Option<Cut>,
 ) -> Option<Header> {
-    let mut message = vec![0; Header::LEN];
-    let fds = from.recv_exact(&mut message).await.ok()??;
+    let mut message = Vec::new();
+    let came = from.recv_message(&mut message, Header::message_len).await;
+    let fds = came.ok()??;
     let header = Header::decode(message.first_chunk()?).ok()?;
-    message.resize(Header::LEN + header.payload, 0);
-    if header.payload > 0 {
-        from.recv_exact(&mut message[Header::LEN..]).await.ok()??;
-    }
     let fds: Vec<_> = fds.as_slice().iter().map(AsFd::as_fd).collect();
     let cut = cut.filter(|cut| cut.message == number);
     let part = cut.map_or(message.len(), |cut| cut.bytes.min(message.len()));
