@@ -165,7 +165,7 @@ pub struct ServeArgs {
     /// Configuration file (TOML)
     #[arg(long, help_heading = "Configuration", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// State directory: inventory and control socket
+    /// State directory: inventory and the socket of the API
     /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
     #[arg(
         long,

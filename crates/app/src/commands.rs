@@ -11,13 +11,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::api;
 use crate::cli::{
     ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, OnOff, PartitionArgs,
     PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs, TargetCommand,
     TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{
-    self, AppliedView, ArrayChange, ArrayHow, How, KindName, Request, TenantChange, VolumeChange,
+    AppliedView, ArrayChange, ArrayHow, How, KindName, Request, TenantChange, VolumeChange,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
@@ -145,7 +146,7 @@ fn follow(reach: &Reach, request: &Request, what: &str) -> Result<(), Failure> {
     let style = format!("{{bar:30}} {{pos}}/{{len}}  {{elapsed}}, {{eta}} left  {what}");
     bar.set_style(ProgressStyle::with_template(&style).expect("the template is a constant"));
     let state = reach.state.clone().unwrap_or_else(default_state);
-    let answer: Result<Value, _> = control::ask_and_follow(&state, request, |progress| {
+    let answer: Result<Value, _> = api::ask_and_follow(&state, request, |progress| {
         bar.set_length(progress.of.into());
         bar.set_position(progress.done.into());
     });
@@ -570,7 +571,7 @@ pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
 /// `flashyard export`.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
     let state = args.reach.state.clone().unwrap_or_else(default_state);
-    let file: Document = control::ask(&state, &Request::Export)?;
+    let file: Document = api::ask(&state, &Request::Export)?;
     match (&args.output, args.reach.json) {
         (Some(path), json) => {
             let written = fs::write(path, file.to_toml());
@@ -645,9 +646,9 @@ fn show<T: DeserializeOwned>(
 ) -> Result<(), Failure> {
     let state = reach.state.clone().unwrap_or_else(default_state);
     if reach.json {
-        json::print(request.noun(), &control::ask::<Value>(&state, request)?);
+        json::print(request.noun(), &api::ask::<Value>(&state, request)?);
     } else {
-        print(&control::ask(&state, request)?);
+        print(&api::ask(&state, request)?);
     }
     Ok(())
 }

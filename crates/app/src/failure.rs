@@ -10,8 +10,9 @@ use flashyard_engine::Limits;
 use flashyard_host::ConnectError;
 use flashyard_nvme::nqn::InvalidNqn;
 
+use crate::api::AskError;
 use crate::check::error::CheckError;
-use crate::control::{AskError, ErrorKind, HasKind, KindName, SnapshotName};
+use crate::control::{ErrorKind, HasKind, KindName, SnapshotName};
 use crate::json;
 use crate::lab::output::OutputError;
 use crate::perf::error::PerfError;
@@ -97,8 +98,8 @@ pub enum System {
     Core(io::Error),
     /// A core for this command.
     Runtime(io::Error),
-    /// The control socket in this directory.
-    Control(PathBuf, io::Error),
+    /// The socket of the API in this directory.
+    Api(PathBuf, io::Error),
     /// To take the output.
     Print(io::Error),
     /// Files of an experiment.
@@ -186,7 +187,7 @@ impl HasKind for System {
     fn kind(&self) -> ErrorKind {
         match self {
             // A processor, a directory and files that somebody has named.
-            Self::Core(error) | Self::Control(_, error) => ErrorKind::of_given(error),
+            Self::Core(error) | Self::Api(_, error) => ErrorKind::of_given(error),
             Self::Output(error) => ErrorKind::of_given(error.why()),
             Self::Signals(_) | Self::Runtime(_) | Self::Print(_) => ErrorKind::Internal,
         }
@@ -281,16 +282,16 @@ impl fmt::Display for System {
             Self::Signals(error) => write!(f, "cannot catch signals: {error}"),
             Self::Core(error) => write!(f, "cannot start a core: {error}"),
             Self::Runtime(error) => error.fmt(f),
-            Self::Control(directory, error) if error.kind() == io::ErrorKind::InvalidInput => {
+            Self::Api(directory, error) if error.kind() == io::ErrorKind::InvalidInput => {
                 write!(
                     f,
-                    "{} is too long for the path of a control socket: choose a shorter --state",
+                    "{} is too long for the path of a socket: choose a shorter --state",
                     directory.display()
                 )
             }
-            Self::Control(directory, error) => write!(
+            Self::Api(directory, error) => write!(
                 f,
-                "cannot open the control socket in {}: {error}",
+                "cannot open the socket of the API in {}: {error}",
                 directory.display()
             ),
             Self::Print(error) => write!(f, "cannot print: {error}"),

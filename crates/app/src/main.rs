@@ -1,6 +1,7 @@
 //! The flashyard program: the target, its tools and its demonstration in one binary. Exit status 0
 //! on success, 1 on failure, 2 on bad usage.
 
+mod api;
 mod check;
 mod cli;
 mod commands;

@@ -1,9 +1,10 @@
-//! What a user gives the program, changed by chance: configuration files and control messages.
+//! What a user gives the program, changed by chance: configuration files and requests.
 
 use std::path::Path;
 
 use flashyard_corpus::{inputs, try_all};
 
+use crate::api::tests::{called, understood};
 use crate::control::{How, Request};
 use crate::spec::{Config, Document};
 
@@ -21,9 +22,9 @@ fn config(bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as a control message. What is understood is said and understood again.
+/// Reads bytes as a request over HTTP. What is understood is said and understood again.
 fn request(bytes: &[u8]) {
-    let Ok(request) = serde_json::from_slice::<Request>(bytes) else {
+    let Some(request) = understood(bytes) else {
         return;
     };
     again(&request);
@@ -34,9 +35,9 @@ fn request(bytes: &[u8]) {
 }
 
 fn again(request: &Request) {
-    let text = serde_json::to_string(request).expect("requests are plain data");
-    let read: Request = serde_json::from_str(&text).expect("it was written");
-    assert_eq!(read, *request, "{text}");
+    let call = called(request);
+    let read = understood(call.as_bytes());
+    assert_eq!(read.as_ref(), Some(request), "{call}");
 }
 
 #[test]
@@ -47,8 +48,7 @@ fn the_inputs_are_good() {
         assert!(parsed.is_ok(), "{parsed:?}");
     }
     for input in inputs("request") {
-        let parsed = serde_json::from_slice::<Request>(&input);
-        assert!(parsed.is_ok(), "{parsed:?}");
+        assert!(understood(&input).is_some(), "{input:?}");
     }
 }
 
@@ -58,6 +58,6 @@ fn no_configuration_file_panics() {
 }
 
 #[test]
-fn no_control_message_panics() {
+fn no_request_panics() {
     try_all("request", 5000, request);
 }

@@ -15,9 +15,10 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::api::Api;
 use crate::cli::ServeArgs;
 use crate::commands;
-use crate::control::{Control, ObjectChange};
+use crate::control::ObjectChange;
 use crate::cores::Cores;
 use crate::failure::{Failure, Invalid, System};
 use crate::json;
@@ -60,7 +61,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let service = Arc::new(service);
     service.follow_migrations();
-    let control = start_control(&directory, &service)?;
+    let api = start_api(&directory, &service)?;
     let milliseconds = started.elapsed().as_millis();
     match args.json {
         true => json::print("", &Ready::new(&addresses, milliseconds)),
@@ -76,7 +77,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     // Its sender lives as long as the program.
     let _ = ended.recv();
     drop(running);
-    drop(control);
+    drop(api);
     service.stop();
     Ok(())
 }
@@ -196,10 +197,10 @@ fn buffers(args: &ServeArgs) -> usize {
     usize::try_from(args.buffers.0).unwrap_or(usize::MAX)
 }
 
-fn start_control(directory: &Path, service: &Arc<Service>) -> Result<Control, System> {
+fn start_api(directory: &Path, service: &Arc<Service>) -> Result<Api, System> {
     let shared = Arc::clone(service);
-    Control::start(directory, move |request, asker| {
+    Api::start(directory, move |request, asker| {
         shared.handle_for(request, asker)
     })
-    .map_err(|error| System::Control(directory.to_owned(), error))
+    .map_err(|error| System::Api(directory.to_owned(), error))
 }

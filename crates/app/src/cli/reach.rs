@@ -7,7 +7,7 @@ use clap::Args;
 /// How to reach the running target.
 #[derive(Args, Clone, Debug)]
 pub struct Reach {
-    /// State directory of the target, where its control socket is
+    /// State directory of the target, where the socket of its API is
     /// [default: /var/lib/flashyard as root, else ~/.local/state/flashyard]
     #[arg(
         long,

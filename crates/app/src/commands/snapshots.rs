@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::{default_state, run, show};
+use crate::api;
 use crate::cli::{CloneArgs, Reach, SnapshotArgs, SnapshotCommand};
 use crate::control::{
-    self, DiffView, NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotView, Version,
+    DiffView, NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotView, Version,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
@@ -127,7 +128,7 @@ fn diff(
             until: until.clone(),
             from: at,
         };
-        let part: DiffView = control::ask(&state, &Request::AskSnapshots(ask))?;
+        let part: DiffView = api::ask(&state, &Request::AskSnapshots(ask))?;
         all.changed_bytes += part.changed_bytes;
         all.ranges.extend(part.ranges);
         from = part.next_bytes;

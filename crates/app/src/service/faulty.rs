@@ -1,7 +1,7 @@
 //! Devices that inject faults on purpose: a layer before another device, on its core. What stands
 //! on one is marked wherever its health is shown, so that it is not forgotten.
 //!
-//! A start meets no faults: no command can take away what hangs before the control socket is there.
+//! A start meets no faults: no command can take away what hangs before the API is there.
 
 use std::rc::Rc;
 

@@ -79,7 +79,7 @@ impl Wants {
 }
 
 /// Commands that change something and have begun, or wait for their turn. As many again find a
-/// place on the control socket, so whoever asks what is the matter is heard.
+/// place at the API, so whoever asks what is the matter is heard.
 const MOST: usize = 32;
 
 /// Who has what.

@@ -353,7 +353,7 @@ fn a_target_that_cannot_start_says_why() {
     fails(&[], "another flashyard uses the state");
     assert_eq!(target.terminate(), 0);
     assert!(
-        !scratch.join("state").join("control.sock").exists(),
+        !scratch.join("state").join("api.sock").exists(),
         "a clean end leaves no socket"
     );
 }

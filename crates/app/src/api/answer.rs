@@ -1,0 +1,115 @@
+//! What comes back over HTTP: the view as JSON, or a problem (RFC 9457) with a stable code.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response as Answered};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::control::{ErrorKind, HasKind, Progress};
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The status of the answer.
+    pub status: u16,
+    /// Who has to act.
+    pub code: ErrorKind,
+    /// One line that says what to do.
+    pub detail: String,
+}
+
+impl Problem {
+    /// Of an error that says who has to act.
+    pub(super) fn of(error: &dyn HasKind) -> Self {
+        Self::new(error.kind(), error.to_string())
+    }
+
+    pub(super) fn new(code: ErrorKind, detail: String) -> Self {
+        Self {
+            status: status(code).as_u16(),
+            code,
+            detail,
+        }
+    }
+
+    /// With a status that says more than the code does.
+    pub(super) fn with(mut self, status: StatusCode) -> Self {
+        self.status = status.as_u16();
+        self
+    }
+}
+
+/// The status that says who has to act.
+fn status(code: ErrorKind) -> StatusCode {
+    match code {
+        ErrorKind::Usage | ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::InUse | ErrorKind::Refused => StatusCode::CONFLICT,
+        ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Answered {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        json(status, "application/problem+json", text(&self))
+    }
+}
+
+/// The answer to a request that was carried out.
+pub(super) fn done(text: String) -> Answered {
+    json(StatusCode::OK, "application/json", text)
+}
+
+fn json(status: StatusCode, kind: &'static str, mut text: String) -> Answered {
+    text.push('\n');
+    let mut answer = Response::new(Body::from(text));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// What is told of a request that is followed.
+pub(super) enum Told {
+    Progress(Progress),
+    /// The view, as JSON.
+    Done(String),
+    Failed(Problem),
+}
+
+impl Told {
+    fn event(self) -> Event {
+        match self {
+            Self::Progress(progress) => named("progress", &text(&progress)),
+            Self::Done(view) => named("done", &view),
+            Self::Failed(problem) => named("failed", &text(&problem)),
+        }
+    }
+}
+
+fn named(name: &str, data: &str) -> Event {
+    Event::default().event(name).data(data)
+}
+
+/// What is told, one server-sent event after the other; `until` is dropped behind the last one, or
+/// when the client has gone.
+pub(super) fn events<U: Send + 'static>(told: mpsc::UnboundedReceiver<Told>, until: U) -> Answered {
+    let all = stream::unfold((told, until), |(mut told, until)| async {
+        let next = told.recv().await?;
+        Some((Ok::<_, Infallible>(next.event()), (told, until)))
+    });
+    Sse::new(all).into_response()
+}
+
+/// What is answered, as JSON.
+pub(super) fn text(data: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(data).expect("answers are plain data")
+}

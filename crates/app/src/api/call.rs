@@ -1,0 +1,341 @@
+//! A request as an HTTP call: the other direction of `operations.rs`.
+
+use axum::http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::answer::text;
+use super::operations::{
+    CopyTo, FoundPartitions, FoundPool, NewArray, NewConfiguration, NewFaults, NewKey, NewName,
+    NewOwner, NewPolicy, NewPool, NewVolume, Query,
+};
+use crate::control::{KindName, NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotName};
+
+/// An HTTP call.
+pub(super) struct Call {
+    pub(super) method: Method,
+    /// Path and query, behind the prefix.
+    pub(super) target: String,
+    /// JSON, or nothing.
+    pub(super) body: String,
+    /// The answer is to tell how far it is.
+    pub(super) follow: bool,
+}
+
+impl Call {
+    /// How a request is asked.
+    pub(super) fn of(request: &Request) -> Self {
+        match request {
+            Request::Status => get("/status".to_owned()),
+            Request::ShowTarget => get("/target".to_owned()),
+            Request::SetTarget(settings) => {
+                send(Method::PATCH, "/target".to_owned(), text(settings))
+            }
+            Request::List(kind) => get(format!("/{}", kind.plural())),
+            Request::Show(kind, name) => get(of(*kind, name)),
+            Request::Delete(kind, name) => delete(of(*kind, name)),
+            Request::Export => get("/configuration".to_owned()),
+            Request::Apply { file, how } => {
+                let (file, how) = (file.clone(), *how);
+                post(
+                    "/configuration".to_owned(),
+                    NewConfiguration { file, how }.text(),
+                )
+            }
+            Request::Backup(path) => {
+                let path = path.clone();
+                post("/backup".to_owned(), CopyTo { path }.text())
+            }
+            Request::CreateDevice(_)
+            | Request::CreateDeviceOver(_)
+            | Request::Rekey { .. }
+            | Request::EraseKey(_)
+            | Request::CreateArray { .. }
+            | Request::ChangeArray { .. }
+            | Request::ImportPartitions { .. }
+            | Request::SetDevice { .. }
+            | Request::SetFaults { .. }
+            | Request::Calibrate { .. }
+            | Request::GrowPartition { .. }
+            | Request::DeletePartition { .. } => of_device(request),
+            Request::CreatePool { .. } | Request::ImportPool { .. } | Request::RekeyPool(..) => {
+                of_pool(request)
+            }
+            Request::CreateTenant { .. }
+            | Request::SetTenant { .. }
+            | Request::RenameTenant { .. }
+            | Request::Why { .. } => of_tenant(request),
+            Request::ImportVolume(_)
+            | Request::CreateVolume { .. }
+            | Request::SetVolume { .. }
+            | Request::RenameVolume { .. }
+            | Request::MoveVolume { .. }
+            | Request::MigrateVolume { .. }
+            | Request::CancelMigration(_) => of_volume(request),
+            Request::AskSnapshots(ask) => of_question(ask),
+            Request::ChangeSnapshot(change) => of_snapshot(change),
+            Request::CreateFunctions(all) => post("/functions".to_owned(), text(all)),
+            Request::SetFunction { name, change } => {
+                send(Method::PATCH, of(KindName::Function, name), text(change))
+            }
+            Request::DeleteFunction { name, connected } => {
+                let connected = *connected;
+                delete(of(KindName::Function, name)).with(&Query {
+                    connected,
+                    ..Query::default()
+                })
+            }
+        }
+    }
+
+    fn with(mut self, query: &Query) -> Self {
+        let query = serde_urlencoded::to_string(query).expect("queries are plain data");
+        if !query.is_empty() {
+            self.target = format!("{}?{query}", self.target);
+        }
+        self
+    }
+
+    fn forced(self, force: bool) -> Self {
+        self.with(&Query {
+            force,
+            ..Query::default()
+        })
+    }
+
+    fn followed(mut self, follow: bool) -> Self {
+        self.follow = follow;
+        self
+    }
+}
+
+fn of_device(request: &Request) -> Call {
+    let device = |name| of(KindName::Device, name);
+    match request {
+        Request::CreateDevice(spec) => post("/devices".to_owned(), text(spec)),
+        Request::CreateDeviceOver(spec) => post("/devices".to_owned(), text(spec)).forced(true),
+        Request::Rekey { name, key } => {
+            let key = key.clone();
+            put(device(name) + "/key", NewKey { key }.text())
+        }
+        Request::EraseKey(name) => delete(device(name)).with(&Query {
+            erase: true,
+            ..Query::default()
+        }),
+        Request::CreateArray { of, how } => {
+            let (of, how) = ((**of).clone(), *how);
+            post("/arrays".to_owned(), NewArray { of, how }.text())
+        }
+        Request::ChangeArray { name, change } => {
+            post(format!("/arrays/{}", encoded(name)), text(change))
+        }
+        Request::SetDevice { name, policy } => {
+            let policy = *policy;
+            put(device(name) + "/policy", NewPolicy { policy }.text())
+        }
+        Request::SetFaults { name, faults } => {
+            let faults = faults.clone();
+            put(device(name) + "/faults", NewFaults { faults }.text())
+        }
+        Request::Calibrate {
+            device: name,
+            destroy,
+            progress,
+        } => {
+            let destroy = *destroy;
+            let query = Query {
+                destroy,
+                ..Query::default()
+            };
+            let call = post(device(name) + "/calibration", String::new());
+            call.with(&query).followed(*progress)
+        }
+        other => of_partition(other),
+    }
+}
+
+fn of_partition(request: &Request) -> Call {
+    match request {
+        Request::ImportPartitions {
+            device,
+            name,
+            policy,
+            list,
+        } => {
+            let found = FoundPartitions {
+                device: device.clone(),
+                name: name.clone(),
+                policy: *policy,
+                list: *list,
+            };
+            post("/partitions/import".to_owned(), found.text())
+        }
+        Request::GrowPartition { name, more } => {
+            post(of(KindName::Partition, name) + "/growth", text(more))
+        }
+        Request::DeletePartition { name, device } => {
+            let device = Some(device.clone());
+            delete(of(KindName::Partition, name)).with(&Query {
+                device,
+                ..Query::default()
+            })
+        }
+        other => unreachable!("{other:?} is about no device"),
+    }
+}
+
+fn of_pool(request: &Request) -> Call {
+    match request {
+        Request::CreatePool { spec, force } => post("/pools".to_owned(), text(spec)).forced(*force),
+        Request::ImportPool { spec, tenant, list } => {
+            let found = FoundPool {
+                spec: spec.clone(),
+                tenant: tenant.clone(),
+                list: *list,
+            };
+            post("/pools/import".to_owned(), found.text())
+        }
+        Request::RekeyPool(name, key) => {
+            let key = key.clone();
+            put(of(KindName::Pool, name) + "/key", NewKey { key }.text())
+        }
+        other => unreachable!("{other:?} is about no pool"),
+    }
+}
+
+fn of_tenant(request: &Request) -> Call {
+    let tenant = |name| of(KindName::Tenant, name);
+    match request {
+        Request::CreateTenant { spec, force } => {
+            post("/tenants".to_owned(), text(spec)).forced(*force)
+        }
+        Request::SetTenant {
+            name,
+            change,
+            force,
+        } => send(Method::PATCH, tenant(name), text(change)).forced(*force),
+        Request::RenameTenant { name, new } => {
+            let new = new.clone();
+            put(tenant(name) + "/name", NewName { new }.text())
+        }
+        Request::Why { tenant: name } => get(tenant(name) + "/why"),
+        other => unreachable!("{other:?} is about no tenant"),
+    }
+}
+
+fn of_volume(request: &Request) -> Call {
+    let volume = |name| of(KindName::Volume, name);
+    match request {
+        Request::ImportVolume(spec) => post("/volumes/import".to_owned(), text(spec)),
+        Request::CreateVolume { spec, force } => {
+            post("/volumes".to_owned(), text(spec)).forced(*force)
+        }
+        Request::SetVolume { name, change } => send(Method::PATCH, volume(name), text(change)),
+        Request::RenameVolume { name, new } => {
+            let new = new.clone();
+            put(volume(name) + "/name", NewName { new }.text())
+        }
+        Request::MoveVolume {
+            name,
+            tenant,
+            nsid,
+            force,
+        } => {
+            let (tenant, nsid) = (tenant.clone(), *nsid);
+            put(volume(name) + "/tenant", NewOwner { tenant, nsid }.text()).forced(*force)
+        }
+        Request::MigrateVolume {
+            name,
+            to,
+            background,
+            force,
+            progress,
+        } => {
+            let (to, background) = (to.clone(), *background);
+            let call = post(
+                volume(name) + "/migration",
+                NewPool { to, background }.text(),
+            );
+            call.forced(*force).followed(*progress)
+        }
+        Request::CancelMigration(name) => delete(volume(name) + "/migration"),
+        other => unreachable!("{other:?} is about no volume"),
+    }
+}
+
+fn of_question(ask: &SnapshotAsk) -> Call {
+    match ask {
+        SnapshotAsk::List(volume) => {
+            let volume = volume.clone();
+            get("/snapshots".to_owned()).with(&Query {
+                volume,
+                ..Query::default()
+            })
+        }
+        SnapshotAsk::Diff {
+            volume,
+            since,
+            until,
+            from,
+        } => get(of(KindName::Volume, volume) + "/changes").with(&Query {
+            since: since.clone(),
+            until: until.clone(),
+            from: (*from > 0).then_some(*from),
+            ..Query::default()
+        }),
+    }
+}
+
+fn of_snapshot(change: &SnapshotChange) -> Call {
+    let path = |of_it: &SnapshotName| {
+        let volume = of(KindName::Volume, &of_it.volume);
+        format!("{volume}/snapshots/{}", encoded(&of_it.name))
+    };
+    let new = |version: &NewVersion| {
+        let NewVersion {
+            name, tenant, nsid, ..
+        } = version.clone();
+        NewVolume { name, tenant, nsid }.text()
+    };
+    match change {
+        SnapshotChange::Create(all) => post("/snapshots".to_owned(), text(all)),
+        SnapshotChange::Delete(one) => delete(path(one)),
+        SnapshotChange::Restore(one) => post(path(one) + "/restore", String::new()),
+        SnapshotChange::Clone(version) => post(path(&version.of) + "/clone", new(version)),
+        SnapshotChange::Share(version) => post(path(&version.of) + "/share", new(version)),
+    }
+}
+
+/// The path of one of a kind.
+fn of(kind: KindName, name: &str) -> String {
+    format!("/{}/{}", kind.plural(), encoded(name))
+}
+
+/// A name as a part of a path.
+fn encoded(name: &str) -> impl std::fmt::Display {
+    utf8_percent_encode(name, NON_ALPHANUMERIC)
+}
+
+fn get(target: String) -> Call {
+    send(Method::GET, target, String::new())
+}
+
+fn delete(target: String) -> Call {
+    send(Method::DELETE, target, String::new())
+}
+
+fn post(target: String, body: String) -> Call {
+    send(Method::POST, target, body)
+}
+
+fn put(target: String, body: String) -> Call {
+    send(Method::PUT, target, body)
+}
+
+fn send(method: Method, target: String, body: String) -> Call {
+    Call {
+        method,
+        target,
+        body,
+        follow: false,
+    }
+}

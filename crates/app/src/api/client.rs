@@ -1,0 +1,195 @@
+//! The client's side of the API, for the command line.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
+use hyper::{Request as HttpRequest, Response};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::UnixStream;
+use tokio::runtime::Builder;
+
+use super::answer::Problem;
+use super::call::Call;
+use super::{BODY_BYTES_MAX, PREFIX, SOCKET};
+use crate::control::{ErrorKind, HasKind, Progress, Request};
+
+/// Why a target that was asked gave nothing.
+#[derive(Debug)]
+pub enum AskError {
+    /// None runs on this state directory.
+    NoTarget(PathBuf),
+    /// Its socket cannot be used.
+    Unreachable(PathBuf, io::Error),
+    /// The request is longer than any may be.
+    TooLong,
+    /// It went away before it had answered.
+    Lost(io::Error),
+    /// It says why it did not do it.
+    Refused(Problem),
+    /// What it says is no answer.
+    NotUnderstood(serde_json::Error),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoTarget(state) => write!(
+                f,
+                "no target runs on {}: start one with `flashyard serve`, or give --state",
+                state.display()
+            ),
+            Self::Unreachable(path, error) => {
+                write!(f, "cannot reach the target at {}: {error}", path.display())
+            }
+            Self::TooLong => write!(
+                f,
+                "a request has at most {} MiB, and nothing was done: apply the file in parts",
+                BODY_BYTES_MAX >> 20
+            ),
+            Self::Lost(error) => write!(
+                f,
+                "the target went away in the middle: {error}; ask again with `list`"
+            ),
+            Self::Refused(why) => f.write_str(&why.detail),
+            Self::NotUnderstood(error) => write!(
+                f,
+                "the target's answer is not understood ({error}): is it another version?"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+impl HasKind for AskError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Refused(why) => why.code,
+            Self::TooLong => ErrorKind::Invalid,
+            Self::NoTarget(_) | Self::Unreachable(..) | Self::Lost(_) | Self::NotUnderstood(_) => {
+                ErrorKind::Unavailable
+            }
+        }
+    }
+}
+
+/// Asks the target whose state directory is `state`.
+pub fn ask<T: DeserializeOwned>(state: &Path, request: &Request) -> Result<T, AskError> {
+    ask_and_follow(state, request, |_| {})
+}
+
+/// The same, and says how far the target is, if the request asks for that.
+pub fn ask_and_follow<T: DeserializeOwned>(
+    state: &Path,
+    request: &Request,
+    follow: impl FnMut(Progress),
+) -> Result<T, AskError> {
+    let call = Call::of(request);
+    if call.body.len() > BODY_BYTES_MAX {
+        return Err(AskError::TooLong);
+    }
+    let runtime = Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.map_err(AskError::Lost)?;
+    let text = runtime.block_on(exchange(state, call, follow))?;
+    serde_json::from_slice(&text).map_err(AskError::NotUnderstood)
+}
+
+/// Sends a call, and gives the view that comes back, as JSON.
+async fn exchange(
+    state: &Path,
+    call: Call,
+    follow: impl FnMut(Progress),
+) -> Result<Vec<u8>, AskError> {
+    let path = state.join(SOCKET);
+    let stream = UnixStream::connect(&path).await;
+    let stream = stream.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            AskError::NoTarget(state.to_owned())
+        }
+        _ => AskError::Unreachable(path, error),
+    })?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+    tokio::spawn(connection);
+    let followed = call.follow;
+    let answer = sender.send_request(request(call)).await.map_err(lost)?;
+    if !answer.status().is_success() {
+        let text = answer.into_body().collect().await.map_err(lost)?.to_bytes();
+        let problem = serde_json::from_slice(&text).map_err(AskError::NotUnderstood)?;
+        return Err(AskError::Refused(problem));
+    }
+    match followed {
+        true => followed_to_the_end(answer, follow).await,
+        false => Ok(answer
+            .into_body()
+            .collect()
+            .await
+            .map_err(lost)?
+            .to_bytes()
+            .into()),
+    }
+}
+
+fn request(call: Call) -> HttpRequest<Full<Bytes>> {
+    let accept = match call.follow {
+        true => "text/event-stream",
+        false => "application/json",
+    };
+    let mut request = HttpRequest::builder()
+        .method(call.method)
+        .uri(format!("{PREFIX}{}", call.target))
+        .header(HOST, "localhost")
+        .header(ACCEPT, accept);
+    if !call.body.is_empty() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    let request = request.body(Full::from(call.body));
+    request.expect("names are encoded")
+}
+
+fn lost(error: hyper::Error) -> AskError {
+    AskError::Lost(io::Error::other(error))
+}
+
+/// Reads server-sent events up to the one with the outcome.
+async fn followed_to_the_end(
+    answer: Response<Incoming>,
+    mut follow: impl FnMut(Progress),
+) -> Result<Vec<u8>, AskError> {
+    let mut body = answer.into_body();
+    let mut come = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(lost)?.into_data() {
+            come.extend_from_slice(&data);
+        }
+        while let Some(end) = come.windows(2).position(|two| two == b"\n\n") {
+            let event: Vec<u8> = come.drain(..end + 2).collect();
+            let (name, data) = event_of(&event);
+            match name.as_slice() {
+                b"done" => return Ok(data),
+                b"failed" => return Err(AskError::Refused(read(&data)?)),
+                _ => follow(read(&data)?),
+            }
+        }
+    }
+    Err(AskError::Lost(io::ErrorKind::UnexpectedEof.into()))
+}
+
+fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, AskError> {
+    serde_json::from_slice(data).map_err(AskError::NotUnderstood)
+}
+
+/// Name and data of a server-sent event.
+fn event_of(text: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let field = |name: &[u8]| {
+        let lines = text.split(|byte| *byte == b'\n');
+        let mut values = lines.filter_map(|line| line.strip_prefix(name));
+        values.next().unwrap_or_default().trim_ascii().to_vec()
+    };
+    (field(b"event:"), field(b"data:"))
+}

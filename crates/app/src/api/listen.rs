@@ -1,0 +1,302 @@
+//! The server's side of the API: connections, and what becomes of a request.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixListener as StdListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Extension, Path, RawQuery};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, get, on};
+use http_body_util::LengthLimitError;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use serde::Serialize;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+
+use super::answer::{Problem, Told, done, events, text};
+use super::operations::{OPERATIONS, Operation, Parts};
+use super::seats::{Seat, Seats, Work};
+use super::{BODY_BYTES_MAX, PREFIX, Serve};
+use crate::control::{Asker, ErrorKind, HasKind, Progress, Request};
+
+/// After a failed accept: until the next try.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// How long the rest of an answer may take on a connection that gives way to another.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// Serves all who connect, without end.
+pub(super) async fn listen<T, E>(listener: StdListener, serve: Arc<impl Serve<T, E>>)
+where
+    T: Serialize + 'static,
+    E: HasKind + 'static,
+{
+    let listener = UnixListener::from_std(listener).expect("it does not block, in a runtime");
+    let router = router(&serve);
+    let seats = Seats::default();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // No file descriptors left: it would fail again at once.
+            sleep(ACCEPT_RETRY).await;
+            continue;
+        };
+        match seats.take() {
+            Some((seat, given_up)) => {
+                let router = router.clone().layer(Extension(seat));
+                tokio::spawn(converse(stream, router, given_up));
+            }
+            None => drop(tokio::spawn(refuse(stream))),
+        }
+    }
+}
+
+/// One connection, until it ends or gives way to another.
+async fn converse(stream: UnixStream, router: Router, given_up: oneshot::Receiver<()>) {
+    let service = TowerToHyperService::new(router);
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        // A client that goes away in the middle gets no answer.
+        _ = connection.as_mut() => return,
+        _ = given_up => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(LAST_ANSWER, connection).await;
+}
+
+/// Tells one for whom there is no place.
+async fn refuse(stream: UnixStream) {
+    let busy = || {
+        let detail = "too many requests are at work: ask again in a moment".to_owned();
+        async { Problem::new(ErrorKind::Unavailable, detail) }
+    };
+    let service = TowerToHyperService::new(Router::new().fallback(busy));
+    let mut http = http1::Builder::new();
+    let connection = http
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // Who does not hear it sees the end.
+    let _ = timeout(LAST_ANSWER, connection).await;
+}
+
+/// All operations, with a problem for whatever else is asked.
+fn router<T, E>(serve: &Arc<impl Serve<T, E>>) -> Router
+where
+    T: Serialize + 'static,
+    E: HasKind + 'static,
+{
+    let mut router = Router::new();
+    for operation in OPERATIONS {
+        let serve = Arc::clone(serve);
+        let path = format!("{PREFIX}{}", operation.path);
+        let handler = move |Extension(seat): Extension<Seat>,
+                            Path(names): Path<HashMap<String, String>>,
+                            RawQuery(query): RawQuery,
+                            headers: HeaderMap,
+                            body: Body| async move {
+            let asked = Asked {
+                names,
+                query,
+                headers,
+                body,
+            };
+            answer(operation, asked, &seat, serve)
+                .await
+                .unwrap_or_else(IntoResponse::into_response)
+        };
+        router = router.route(&path, on(filter(&operation.method), handler));
+    }
+    router
+        .route(PREFIX, get(index))
+        .fallback(unknown)
+        .method_not_allowed_fallback(unknown)
+}
+
+fn filter(method: &Method) -> MethodFilter {
+    MethodFilter::try_from(method.clone()).expect("operations have usual methods")
+}
+
+/// What can be asked, for people and programs that look around.
+async fn index() -> Response {
+    done(text(OPERATIONS))
+}
+
+async fn unknown(method: Method, uri: Uri) -> Problem {
+    let detail = format!(
+        "there is no operation {method} {}: GET {PREFIX} lists all",
+        uri.path()
+    );
+    Problem::new(ErrorKind::NotFound, detail)
+}
+
+/// A request as it came.
+struct Asked {
+    names: HashMap<String, String>,
+    query: Option<String>,
+    headers: HeaderMap,
+    body: Body,
+}
+
+async fn answer<T, E>(
+    operation: &Operation,
+    asked: Asked,
+    seat: &Seat,
+    serve: Arc<impl Serve<T, E>>,
+) -> Result<Response, Problem>
+where
+    T: Serialize + 'static,
+    E: HasKind + 'static,
+{
+    let body = whole(asked.body, &asked.headers).await?;
+    let Some(work) = seat.begin() else {
+        // It has given way to another: nobody reads this.
+        return Ok(Response::new(Body::empty()));
+    };
+    let follow = says(&asked.headers, header::ACCEPT, "text/event-stream");
+    let parts = Parts::new(
+        operation,
+        asked.names,
+        asked.query.as_deref(),
+        &body,
+        follow,
+    );
+    let request = parts
+        .and_then(operation.read)
+        .map_err(|why| Problem::of(&why))?;
+    match follow {
+        true => Ok(follow_it(request, serve, work)),
+        false => carry_out(request, serve, work).await,
+    }
+}
+
+/// All of the body, which is JSON if there is any.
+async fn whole(body: Body, headers: &HeaderMap) -> Result<Bytes, Problem> {
+    let invalid = |detail| Problem::new(ErrorKind::Invalid, detail);
+    let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| {
+        match error.into_inner().is::<LengthLimitError>() {
+            true => invalid(format!(
+                "a request has at most {} MiB, and nothing was done: apply the file in parts",
+                BODY_BYTES_MAX >> 20
+            ))
+            .with(StatusCode::PAYLOAD_TOO_LARGE),
+            false => invalid("the body was cut off: nothing was done".to_owned()),
+        }
+    })?;
+    if !body.is_empty() && !says(headers, header::CONTENT_TYPE, "application/json") {
+        let detail = "the body has to be JSON: send `Content-Type: application/json`".to_owned();
+        return Err(invalid(detail).with(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    Ok(body)
+}
+
+/// Whether a header names a type of content.
+fn says(headers: &HeaderMap, name: header::HeaderName, kind: &str) -> bool {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.is_some_and(|value| {
+        let mut kinds = value.split(',').map(|one| one.split(';').next());
+        kinds.any(|one| one.is_some_and(|one| one.trim().eq_ignore_ascii_case(kind)))
+    })
+}
+
+/// Carries a request out and answers when it has ended.
+async fn carry_out<T, E>(
+    request: Request,
+    serve: Arc<impl Serve<T, E>>,
+    work: Work,
+) -> Result<Response, Problem>
+where
+    T: Serialize + 'static,
+    E: HasKind + 'static,
+{
+    let (client, _watch) = Client::new(None);
+    let outcome = spawn_blocking(move || {
+        let outcome = outcome(&*serve, request, &client);
+        drop(work);
+        outcome
+    });
+    let panicked = |_| {
+        let detail = "the target failed at this; its log says why".to_owned();
+        Problem::new(ErrorKind::Internal, detail)
+    };
+    outcome.await.map_err(panicked)?.map(done)
+}
+
+/// Carries a request out and tells how far it is.
+fn follow_it<T, E>(request: Request, serve: Arc<impl Serve<T, E>>, work: Work) -> Response
+where
+    T: Serialize + 'static,
+    E: HasKind + 'static,
+{
+    let (tell, told) = mpsc::unbounded_channel();
+    let (client, watch) = Client::new(Some(tell.clone()));
+    spawn_blocking(move || {
+        let last = match outcome(&*serve, request, &client) {
+            Ok(view) => Told::Done(view),
+            Err(problem) => Told::Failed(problem),
+        };
+        // One that does not hear it has gone.
+        let _ = tell.send(last);
+        drop(work);
+    });
+    events(told, watch)
+}
+
+fn outcome<T, E>(
+    serve: &impl Serve<T, E>,
+    request: Request,
+    client: &Client,
+) -> Result<String, Problem>
+where
+    T: Serialize,
+    E: HasKind,
+{
+    match serve(request, client) {
+        Ok(view) => Ok(text(&view)),
+        Err(error) => Err(Problem::of(&error)),
+    }
+}
+
+/// A client that waits for an answer.
+struct Client {
+    gone: Arc<AtomicBool>,
+    tell: Option<mpsc::UnboundedSender<Told>>,
+}
+
+/// Dropped when nobody waits for the answer any more.
+struct Watch(Arc<AtomicBool>);
+
+impl Client {
+    fn new(tell: Option<mpsc::UnboundedSender<Told>>) -> (Self, Watch) {
+        let gone = Arc::new(AtomicBool::new(false));
+        let watch = Watch(Arc::clone(&gone));
+        (Self { gone, tell }, watch)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Asker for Client {
+    fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    fn tell(&self, progress: Progress) {
+        if let Some(tell) = &self.tell {
+            // One that does not hear it has gone.
+            let _ = tell.send(Told::Progress(progress));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Who is connected to the API. There is a bound, and whoever asks nothing gives way: the
+//! connection that has been without a request for longest is closed for a new one, so idle clients
+//! and half requests keep nobody out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// All connections.
+#[derive(Clone, Default)]
+pub(super) struct Seats(Arc<Mutex<Table>>);
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    /// Those without a request, by when they began to be.
+    idle: BTreeMap<u64, Idle>,
+    at_work: usize,
+}
+
+/// Closes its connection when it is dropped.
+type Idle = oneshot::Sender<()>;
+
+/// A connection's place, until it is dropped.
+#[derive(Clone)]
+pub(super) struct Seat(Arc<Inner>);
+
+struct Inner {
+    seats: Seats,
+    /// Under which it stands among those without a request.
+    since: Mutex<u64>,
+}
+
+/// A request at work.
+pub(super) struct Work {
+    seat: Seat,
+    idle: Option<Idle>,
+}
+
+impl Seats {
+    /// Connections at once.
+    pub(super) const MOST: usize = 64;
+
+    /// A place for a new connection, and what ends when it is to give way; `None` when every place
+    /// has a request at work.
+    pub(super) fn take(&self) -> Option<(Seat, oneshot::Receiver<()>)> {
+        let mut table = self.lock();
+        if table.at_work + table.idle.len() >= Self::MOST {
+            table.idle.pop_first()?;
+        }
+        let (idle, given_up) = oneshot::channel();
+        let inner = Inner {
+            seats: self.clone(),
+            since: Mutex::new(table.add(idle)),
+        };
+        Some((Seat(Arc::new(inner)), given_up))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn add(&mut self, idle: Idle) -> u64 {
+        self.next += 1;
+        self.idle.insert(self.next, idle);
+        self.next
+    }
+}
+
+impl Seat {
+    /// A whole request has come; `None` if the connection has given way to another.
+    pub(super) fn begin(&self) -> Option<Work> {
+        let mut table = self.0.seats.lock();
+        let idle = table.idle.remove(&self.0.lock())?;
+        table.at_work += 1;
+        let seat = self.clone();
+        Some(Work {
+            seat,
+            idle: Some(idle),
+        })
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let since = *self.lock();
+        self.seats.lock().idle.remove(&since);
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let inner = &self.seat.0;
+        let mut table = inner.seats.lock();
+        table.at_work -= 1;
+        if let Some(idle) = self.idle.take() {
+            *inner.lock() = table.add(idle);
+        }
+    }
+}

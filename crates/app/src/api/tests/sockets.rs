@@ -1,0 +1,349 @@
+//! The socket under clients of every kind.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use flashyard_testbed::Scratch;
+
+use super::super::operations::OPERATIONS;
+use super::super::seats::Seats;
+use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, ask, ask_and_follow};
+use crate::control::{Asker, ErrorKind, HasKind, KindName, Progress, Request};
+
+const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// What a user would read, asked whether the target runs: nothing if it answers as it should.
+fn status(state: &Path) -> String {
+    match ask::<u32>(state, &Request::Status) {
+        Ok(answer) => {
+            assert_eq!(answer, 7);
+            String::new()
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+/// An API of its own for a test, and what it has executed.
+struct Rig {
+    _api: Api,
+    directory: Scratch,
+    executed: Arc<AtomicUsize>,
+}
+
+impl Rig {
+    fn start(name: &str, serve: impl Fn(&Request) + Send + Sync + 'static) -> Self {
+        let directory = Scratch::new(name);
+        let executed = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&executed);
+        let api = Api::start(&directory, move |request, _: &dyn Asker| {
+            count.fetch_add(1, Ordering::SeqCst);
+            serve(&request);
+            Ok::<_, String>(7)
+        });
+        Self {
+            _api: api.expect("it listens"),
+            directory,
+            executed,
+        }
+    }
+
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.directory.join(SOCKET)).expect("it listens")
+    }
+
+    /// Sends bytes and nothing more, and gives all that comes back.
+    fn tell(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        // The target may close before it has all of it.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        rest(&stream)
+    }
+
+    fn executed(&self) -> usize {
+        self.executed.load(Ordering::SeqCst)
+    }
+}
+
+impl HasKind for String {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::Refused
+    }
+}
+
+/// All that comes until the end. A close may cut off what the client was still sending.
+fn rest(stream: &UnixStream) -> String {
+    let mut rest = Vec::new();
+    let mut reader = stream;
+    let end = reader.read_to_end(&mut rest);
+    let broken = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+    assert!(end.is_ok() || end.is_err_and(|error| broken.contains(&error.kind())));
+    String::from_utf8(rest).expect("text")
+}
+
+/// The body of an answer that has one line.
+fn body(stream: &UnixStream) -> String {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        assert!(reader.read_line(&mut line).expect("it answers") > 0);
+        if line == "\r\n" {
+            break;
+        }
+    }
+    let mut line = String::new();
+    assert!(reader.read_line(&mut line).expect("it has a body") > 0);
+    line
+}
+
+fn post(path: &str, kind: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let mut bytes = format!(
+        "POST /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+    )
+    .into_bytes();
+    bytes.extend(body);
+    bytes
+}
+
+const POOL: &[u8] = br#"{"name":"p","devices":["d"]}"#;
+
+/// A body that is too long is refused, and one that is as long as it may be is not.
+#[test]
+fn a_body_that_is_too_long_is_not_executed() {
+    let rig = Rig::start("long", |_| {});
+    let mut text = vec![b' '; BODY_BYTES_MAX];
+    text[..POOL.len()].copy_from_slice(POOL);
+    let mut stream = rig.connect();
+    stream
+        .write_all(&post("/pools", "application/json", &text))
+        .expect("it reads");
+    assert_eq!(body(&stream), "7\n");
+    assert_eq!(rig.executed(), 1);
+
+    text.push(b' ');
+    let refused = rig.tell(&post("/pools", "application/json", &text));
+    assert!(
+        refused.is_empty() || refused.contains("at most 16 MiB"),
+        "{refused}"
+    );
+    let long = Request::Rekey {
+        name: "p".into(),
+        key: format!("file:/{}", "k".repeat(BODY_BYTES_MAX))
+            .parse()
+            .expect("a key"),
+    };
+    let refused = ask::<u32>(&rig.directory, &long);
+    let refused = refused.expect_err("too long").to_string();
+    assert!(refused.contains("at most 16 MiB"), "{refused}");
+    assert_eq!(rig.executed(), 1);
+}
+
+/// Half a request, bytes that are no text, and what a web page could send are not executed.
+#[test]
+fn what_is_no_request_is_not_executed() {
+    let rig = Rig::start("cut", |_| {});
+    let half = post("/pools", "application/json", POOL);
+    let cut = rig.tell(&half[..half.len() - 1]);
+    assert!(cut.is_empty() || cut.contains("cut off"), "{cut}");
+    assert_eq!(rig.tell(&STATUS.as_bytes()[..20]), "");
+    assert!(rig.tell(b"\xff\xfe\r\n\r\n").contains("400 Bad Request"));
+    for (kind, bytes, said) in [
+        (
+            "application/json",
+            &b"\xff"[..],
+            "the body is not understood",
+        ),
+        ("text/plain", POOL, "415 Unsupported Media Type"),
+        (
+            "application/x-www-form-urlencoded",
+            POOL,
+            "send `Content-Type: application/json`",
+        ),
+    ] {
+        let mut stream = rig.connect();
+        stream
+            .write_all(&post("/pools", kind, bytes))
+            .expect("it reads");
+        stream.shutdown(Shutdown::Write).expect("it is open");
+        let answer = rest(&stream);
+        assert!(answer.is_empty() || answer.contains(said), "{answer}");
+    }
+    assert_eq!(rig.executed(), 0);
+}
+
+/// Whoever looks around finds what can be asked.
+#[test]
+fn all_operations_are_listed() {
+    let rig = Rig::start("index", |_| {});
+    let mut stream = rig.connect();
+    let text = "GET /api/v1 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(text.as_bytes()).expect("it reads");
+    let all: serde_json::Value = serde_json::from_str(&body(&stream)).expect("JSON");
+    let all = all.as_array().expect("a list");
+    assert_eq!(all.len(), OPERATIONS.len());
+    assert!(all.iter().any(|one| {
+        one["method"] == "POST" && one["path"] == "/pools" && one["query"][0] == "force"
+    }));
+}
+
+/// What is not there is told as a problem that programs can read.
+#[test]
+fn what_is_not_there_is_told() {
+    let rig = Rig::start("absent", |_| {});
+    for asked in ["GET /api/v1/pool", "PUT /api/v1/pools", "GET /"] {
+        let mut stream = rig.connect();
+        let text = format!("{asked} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(text.as_bytes()).expect("it reads");
+        let problem: serde_json::Value = serde_json::from_str(&body(&stream)).expect("JSON");
+        assert_eq!(problem["code"], "not_found");
+        let detail = problem["detail"].as_str().expect("it says why");
+        assert!(detail.contains(asked), "{detail}");
+    }
+    assert_eq!(rig.executed(), 0);
+}
+
+/// Those who ask nothing, or half of something, make room for those who do, oldest first.
+#[test]
+fn idle_connections_never_keep_others_out() {
+    let rig = Rig::start("idle", |_| {});
+    let idle: Vec<UnixStream> = (0..3 * Seats::MOST)
+        .map(|place| {
+            let mut stream = rig.connect();
+            if place % 2 == 0 {
+                stream.write_all(b"GET /api").expect("it reads");
+            }
+            stream
+        })
+        .collect();
+    for _ in 0..3 {
+        assert_eq!(status(&rig.directory), "");
+    }
+    assert_eq!(rest(&idle[0]), "", "the oldest has gone");
+    let mut newest = idle.last().expect("there are some");
+    newest.write_all(STATUS.as_bytes()).expect("it is open");
+    assert_eq!(body(newest), "7\n");
+    assert_eq!(rig.executed(), 4);
+}
+
+/// A request at work keeps its connection, whoever comes; when there is no room at all, that is
+/// told.
+#[test]
+fn who_is_served_is_not_dropped() {
+    let (arrived, arrivals) = mpsc::channel();
+    let (go, may_go) = mpsc::channel::<()>();
+    let may_go = Mutex::new(may_go);
+    let rig = Rig::start("served", move |_| {
+        arrived.send(()).expect("the test waits");
+        // The test lets all of them go by ending.
+        let _ = may_go.lock().expect("none panics").recv();
+    });
+    let working: Vec<UnixStream> = (0..Seats::MOST)
+        .map(|_| {
+            let mut stream = rig.connect();
+            stream.write_all(STATUS.as_bytes()).expect("it reads");
+            arrivals.recv().expect("it is served");
+            stream
+        })
+        .collect();
+    let mut late = rig.connect();
+    late.write_all(STATUS.as_bytes()).expect("it reads");
+    let answer = body(&late);
+    assert!(answer.contains("ask again in a moment"), "{answer}");
+    drop(go);
+    for stream in &working {
+        assert_eq!(body(stream), "7\n");
+    }
+    assert_eq!(rig.executed(), Seats::MOST);
+}
+
+/// A command that takes long hears that its client has gone, and tells one that stays how far it
+/// is.
+#[test]
+fn who_is_followed_tells_and_hears() {
+    let directory = Scratch::new("followed");
+    let (gone, has_gone) = mpsc::channel();
+    let _api = Api::start(
+        &directory,
+        move |request, asker: &dyn Asker| match request {
+            Request::Calibrate { progress, .. } => {
+                assert!(progress);
+                (1..=3).for_each(|done| asker.tell(Progress { done, of: 3 }));
+                Ok(7)
+            }
+            Request::Status => {
+                while !asker.is_gone() {
+                    thread::yield_now();
+                }
+                gone.send(()).expect("the test waits");
+                Ok(7)
+            }
+            _ => Err("no".to_owned()),
+        },
+    )
+    .expect("it listens");
+    let mut seen = Vec::new();
+    let calibrate = Request::Calibrate {
+        device: "d".into(),
+        destroy: false,
+        progress: true,
+    };
+    let answer: Result<u32, _> =
+        ask_and_follow(&directory, &calibrate, |progress| seen.push(progress.done));
+    assert_eq!(answer.expect("it was done"), 7);
+    assert_eq!(seen, [1, 2, 3]);
+
+    let mut stream = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+    stream.write_all(STATUS.as_bytes()).expect("it reads");
+    drop(stream);
+    has_gone.recv().expect("it has heard");
+
+    let refused = Request::MigrateVolume {
+        name: "v".into(),
+        to: "p".into(),
+        background: false,
+        force: false,
+        progress: true,
+    };
+    let refused = ask_and_follow::<u32>(&directory, &refused, |_| {});
+    let Err(AskError::Refused(problem)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((problem.code, problem.status), (ErrorKind::Refused, 409));
+}
+
+#[test]
+fn a_target_that_dies_before_it_answers_is_told() {
+    let directory = Scratch::new("dies");
+    let socket = UnixListener::bind(directory.join(SOCKET)).expect("it is free");
+    let dies = thread::spawn(move || {
+        let (stream, _) = socket.accept().expect("it is asked");
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line)
+    });
+    let fault = status(&directory);
+    assert!(fault.contains("went away in the middle"), "{fault}");
+    assert!(dies.join().expect("it ended").is_ok());
+}
+
+#[test]
+fn a_request_is_answered_until_the_target_has_gone() {
+    let directory = Scratch::new("api");
+    let api = Api::start(&directory, |request, _: &dyn Asker| match request {
+        Request::Status => Ok(7),
+        other => Err(format!("{other:?}")),
+    })
+    .expect("it listens");
+    assert_eq!(status(&directory), "");
+    let refused = ask::<u32>(&directory, &Request::List(KindName::Pool));
+    let refused = refused.expect_err("an error comes as one").to_string();
+    assert!(refused.contains("Pool"), "{refused}");
+    drop(api);
+    let gone = status(&directory);
+    assert!(gone.contains("flashyard serve"), "{gone}");
+}
