@@ -35,6 +35,14 @@ const SOCKET: &str = "api.sock";
 /// Before the path of every operation: a change that clients would not survive gets another one.
 const PREFIX: &str = "/api/v1";
 
+/// What is answered: JSON, but for what other programs have a form of their own.
+pub trait Shows: Serialize + 'static {
+    /// Figures for Prometheus, instead of JSON.
+    fn metrics(&self) -> Option<&str> {
+        None
+    }
+}
+
 /// Who carries requests out. A request may take long: each has a thread of its own.
 pub trait Serve<T, E>: Fn(Request, &dyn Asker) -> Result<T, E> + Send + Sync + 'static {}
 
@@ -55,7 +63,7 @@ impl Api {
     /// Listens in `state` and answers by `serve`.
     pub fn start<T, E>(state: &Path, serve: impl Serve<T, E>) -> io::Result<Self>
     where
-        T: Serialize + 'static,
+        T: Shows,
         E: HasKind + 'static,
     {
         let path = state.join(SOCKET);

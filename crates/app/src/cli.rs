@@ -3,6 +3,7 @@
 
 mod device;
 mod function;
+mod health;
 mod lab;
 mod partition;
 mod reach;
@@ -26,6 +27,7 @@ use crate::spec::{Address, Size};
 
 pub use device::{DeviceArgs, DeviceCommand};
 pub use function::{FunctionArgs, FunctionCommand};
+pub use health::{HealthArgs, HealthCommand};
 pub use lab::{LabArgs, LabCommand, LabRunArgs};
 pub use partition::{PartitionArgs, PartitionCommand, UnitsArgs};
 pub use reach::Reach;
@@ -112,9 +114,18 @@ pub enum Command {
     Target(TargetArgs),
     /// Show the running target at a glance
     #[command(
-        after_help = "Examples:\n  flashyard status\n  flashyard status --state ./state --json"
+        after_help = "Examples:\n  flashyard status\n  flashyard status --check\n  flashyard status --state ./state --json"
     )]
-    Status(Reach),
+    Status(StatusArgs),
+    /// Show what is wrong, by codes that stay the same, and what to do
+    #[command(
+        after_help = "Examples:\n  flashyard health\n  flashyard health mute POOL_NEARLY_FULL --for 8h\n  \
+        flashyard health unmute POOL_NEARLY_FULL"
+    )]
+    Health(HealthArgs),
+    /// Print figures for Prometheus, as OpenMetrics text
+    #[command(after_help = "Example:\n  flashyard metrics > /var/lib/node_exporter/flashyard.prom")]
+    Metrics(Reach),
     /// Show where a tenant's latency comes from, and who causes it
     #[command(
         after_help = "Examples:\n  flashyard why db\n  flashyard why db --json\n\n\
@@ -328,6 +339,17 @@ pub struct CheckArgs {
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
+}
+
+/// `flashyard status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// How to reach the target.
+    #[command(flatten)]
+    pub reach: Reach,
+    /// Print one line for a monitor. Status 0: healthy, 3: degraded, 4: failed
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// `flashyard why`.

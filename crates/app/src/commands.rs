@@ -1,6 +1,7 @@
 //! The commands that talk to a running target: typed words become a request, the answer a table.
 
 mod function;
+mod health;
 mod snapshots;
 
 use std::fs;
@@ -31,6 +32,7 @@ use crate::state;
 use crate::table;
 
 pub use function::function;
+pub use health::{health, metrics, status};
 pub use snapshots::snapshot;
 
 /// Where the state is when nobody says.
@@ -532,11 +534,6 @@ pub fn target(args: TargetArgs) -> Result<(), Failure> {
         }),
     };
     run(&args.reach, &request)
-}
-
-/// `flashyard status`.
-pub fn status(reach: &Reach) -> Result<(), Failure> {
-    show(reach, &Request::Status, table::print_status)
 }
 
 /// `flashyard why TENANT`.

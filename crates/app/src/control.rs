@@ -4,11 +4,13 @@
 mod arrays;
 mod asker;
 mod functions;
+mod health;
 mod migration;
 mod plan;
 mod snapshots;
 mod space;
 mod view;
+mod why;
 
 use std::fmt;
 use std::io;
@@ -25,17 +27,23 @@ use crate::spec::{
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
 pub use asker::{Asker, Progress};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
+pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
 pub use migration::{MigrationState, MigrationView};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 pub use snapshots::*;
 pub use space::SpaceView;
 pub use view::*;
+pub use why::*;
 
 /// What can be asked of a running target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Everything at a glance.
     Status,
+    /// Something about what is wrong.
+    Health(HealthAsk),
+    /// Figures for Prometheus.
+    Metrics,
     /// The target's own settings.
     ShowTarget,
     /// Other settings of the target.
@@ -285,6 +293,7 @@ impl Request {
             | Self::MoveVolume { .. } => KindName::Volume.plural(),
             Self::CreateFunctions(_) | Self::SetFunction { .. } => KindName::Function.plural(),
             Self::Why { .. } => "why",
+            Self::Metrics => "metrics",
             _ => "",
         }
     }

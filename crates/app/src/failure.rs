@@ -12,7 +12,7 @@ use flashyard_nvme::nqn::InvalidNqn;
 
 use crate::api::AskError;
 use crate::check::error::CheckError;
-use crate::control::{ErrorKind, HasKind, KindName, SnapshotName};
+use crate::control::{ErrorKind, HasKind, HealthState, KindName, SnapshotName};
 use crate::json;
 use crate::lab::output::OutputError;
 use crate::perf::error::PerfError;
@@ -122,6 +122,8 @@ pub enum Found {
     Perf,
     /// What is on this device or in this file.
     Lost(PathBuf),
+    /// A target that is not healthy.
+    Health(HealthState),
 }
 
 impl Failure {
@@ -142,6 +144,9 @@ impl Failure {
             Self::Stopped(signal) => {
                 u8::try_from(128 + signal).map_or(ExitCode::FAILURE, ExitCode::from)
             }
+            // As monitors expect it.
+            Self::Found(Found::Health(HealthState::Degraded)) => ExitCode::from(3),
+            Self::Found(Found::Health(HealthState::Failed)) => ExitCode::from(4),
             _ => ExitCode::FAILURE,
         }
     }
@@ -306,6 +311,7 @@ impl fmt::Display for Found {
             Self::Seeds(1) => f.write_str("1 seed has a finding"),
             Self::Seeds(several) => write!(f, "{several} seeds have a finding"),
             Self::Rows { passed, all } => write!(f, "{passed} of {all} rows pass"),
+            Self::Health(state) => write!(f, "the target is {state}: `flashyard health` says more"),
             Self::Perf => f.write_str("not everything that was read or written was in order"),
             Self::Lost(path) => write!(
                 f,

@@ -60,6 +60,14 @@ pub static SPAN: Grammar = Grammar {
     suffix: "",
 };
 
+/// Seconds, of what people wait for.
+pub static LASTING: Grammar = Grammar {
+    what: "a time",
+    like: "90s, 30m, 8h or 7d",
+    units: &[("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)],
+    suffix: "",
+};
+
 /// Parts of a billion, written in percent.
 pub static RATE: Grammar = Grammar {
     what: "a rate",

@@ -58,17 +58,30 @@ fn status(code: ErrorKind) -> StatusCode {
 impl IntoResponse for Problem {
     fn into_response(self) -> Answered {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        json(status, "application/problem+json", text(&self))
+        of(status, "application/problem+json", text(&self) + "\n")
     }
 }
 
 /// The answer to a request that was carried out.
-pub(super) fn done(text: String) -> Answered {
-    json(StatusCode::OK, "application/json", text)
+pub(super) enum Text {
+    Json(String),
+    /// For Prometheus.
+    Metrics(String),
 }
 
-fn json(status: StatusCode, kind: &'static str, mut text: String) -> Answered {
-    text.push('\n');
+/// What Prometheus knows OpenMetrics text by.
+pub(super) const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl IntoResponse for Text {
+    fn into_response(self) -> Answered {
+        match self {
+            Self::Json(text) => of(StatusCode::OK, "application/json", text + "\n"),
+            Self::Metrics(text) => of(StatusCode::OK, METRICS, text),
+        }
+    }
+}
+
+fn of(status: StatusCode, kind: &'static str, text: String) -> Answered {
     let mut answer = Response::new(Body::from(text));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -80,8 +93,7 @@ fn json(status: StatusCode, kind: &'static str, mut text: String) -> Answered {
 /// What is told of a request that is followed.
 pub(super) enum Told {
     Progress(Progress),
-    /// The view, as JSON.
-    Done(String),
+    Done(Text),
     Failed(Problem),
 }
 
@@ -89,7 +101,7 @@ impl Told {
     fn event(self) -> Event {
         match self {
             Self::Progress(progress) => named("progress", &text(&progress)),
-            Self::Done(view) => named("done", &view),
+            Self::Done(Text::Json(view) | Text::Metrics(view)) => named("done", &view),
             Self::Failed(problem) => named("failed", &text(&problem)),
         }
     }

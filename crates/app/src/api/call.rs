@@ -5,10 +5,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::answer::text;
 use super::operations::{
-    CopyTo, FoundPartitions, FoundPool, NewArray, NewConfiguration, NewFaults, NewKey, NewName,
-    NewOwner, NewPolicy, NewPool, NewVolume, Query,
+    CopyTo, FoundPartitions, FoundPool, MuteFor, NewArray, NewConfiguration, NewFaults, NewKey,
+    NewName, NewOwner, NewPolicy, NewPool, NewVolume, Query,
 };
-use crate::control::{KindName, NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotName};
+use crate::control::{
+    HealthAsk, HealthCode, KindName, NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotName,
+};
 
 /// An HTTP call.
 pub(super) struct Call {
@@ -26,6 +28,13 @@ impl Call {
     pub(super) fn of(request: &Request) -> Self {
         match request {
             Request::Status => get("/status".to_owned()),
+            Request::Health(HealthAsk::Show) => get("/health".to_owned()),
+            Request::Health(HealthAsk::Mute(code, seconds)) => {
+                let seconds = *seconds;
+                put(muted(*code), MuteFor { seconds }.text())
+            }
+            Request::Health(HealthAsk::Unmute(code)) => delete(muted(*code)),
+            Request::Metrics => get("/metrics".to_owned()),
             Request::ShowTarget => get("/target".to_owned()),
             Request::SetTarget(settings) => {
                 send(Method::PATCH, "/target".to_owned(), text(settings))
@@ -308,6 +317,10 @@ fn of_snapshot(change: &SnapshotChange) -> Call {
 /// The path of one of a kind.
 fn of(kind: KindName, name: &str) -> String {
     format!("/{}/{}", kind.plural(), encoded(name))
+}
+
+fn muted(code: HealthCode) -> String {
+    format!("/health/{code}/mute")
 }
 
 /// A name as a part of a path.

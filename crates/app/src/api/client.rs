@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
-use super::answer::Problem;
+use super::answer::{METRICS, Problem, text};
 use super::call::Call;
 use super::{BODY_BYTES_MAX, PREFIX, SOCKET};
 use crate::control::{ErrorKind, HasKind, Progress, Request};
@@ -119,20 +119,20 @@ async fn exchange(
     let followed = call.follow;
     let answer = sender.send_request(request(call)).await.map_err(lost)?;
     if !answer.status().is_success() {
-        let text = answer.into_body().collect().await.map_err(lost)?.to_bytes();
-        let problem = serde_json::from_slice(&text).map_err(AskError::NotUnderstood)?;
+        let body = answer.into_body().collect().await.map_err(lost)?.to_bytes();
+        let problem = serde_json::from_slice(&body).map_err(AskError::NotUnderstood)?;
         return Err(AskError::Refused(problem));
     }
-    match followed {
-        true => followed_to_the_end(answer, follow).await,
-        false => Ok(answer
-            .into_body()
-            .collect()
-            .await
-            .map_err(lost)?
-            .to_bytes()
-            .into()),
+    if followed {
+        return followed_to_the_end(answer, follow).await;
     }
+    let kind = answer.headers().get(CONTENT_TYPE);
+    let is_text = kind.is_some_and(|kind| kind == METRICS);
+    let body = answer.into_body().collect().await.map_err(lost)?.to_bytes();
+    Ok(match is_text {
+        true => text(&String::from_utf8_lossy(&body)).into_bytes(),
+        false => body.into(),
+    })
 }
 
 fn request(call: Call) -> HttpRequest<Full<Bytes>> {

@@ -16,16 +16,15 @@ use http_body_util::LengthLimitError;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use serde::Serialize;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Problem, Told, done, events, text};
+use super::answer::{Problem, Text, Told, events, text};
 use super::operations::{OPERATIONS, Operation, Parts};
 use super::seats::{Seat, Seats, Work};
-use super::{BODY_BYTES_MAX, PREFIX, Serve};
+use super::{BODY_BYTES_MAX, PREFIX, Serve, Shows};
 use crate::control::{Asker, ErrorKind, HasKind, Progress, Request};
 
 /// After a failed accept: until the next try.
@@ -37,7 +36,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// Serves all who connect, without end.
 pub(super) async fn listen<T, E>(listener: StdListener, serve: Arc<impl Serve<T, E>>)
 where
-    T: Serialize + 'static,
+    T: Shows,
     E: HasKind + 'static,
 {
     let listener = UnixListener::from_std(listener).expect("it does not block, in a runtime");
@@ -91,7 +90,7 @@ async fn refuse(stream: UnixStream) {
 /// All operations, with a problem for whatever else is asked.
 fn router<T, E>(serve: &Arc<impl Serve<T, E>>) -> Router
 where
-    T: Serialize + 'static,
+    T: Shows,
     E: HasKind + 'static,
 {
     let mut router = Router::new();
@@ -127,7 +126,7 @@ fn filter(method: &Method) -> MethodFilter {
 
 /// What can be asked, for people and programs that look around.
 async fn index() -> Response {
-    done(text(OPERATIONS))
+    Text::Json(text(OPERATIONS)).into_response()
 }
 
 async fn unknown(method: Method, uri: Uri) -> Problem {
@@ -153,7 +152,7 @@ async fn answer<T, E>(
     serve: Arc<impl Serve<T, E>>,
 ) -> Result<Response, Problem>
 where
-    T: Serialize + 'static,
+    T: Shows,
     E: HasKind + 'static,
 {
     let body = whole(asked.body, &asked.headers).await?;
@@ -214,7 +213,7 @@ async fn carry_out<T, E>(
     work: Work,
 ) -> Result<Response, Problem>
 where
-    T: Serialize + 'static,
+    T: Shows,
     E: HasKind + 'static,
 {
     let (client, _watch) = Client::new(None);
@@ -227,20 +226,23 @@ where
         let detail = "the target failed at this; its log says why".to_owned();
         Problem::new(ErrorKind::Internal, detail)
     };
-    outcome.await.map_err(panicked)?.map(done)
+    outcome
+        .await
+        .map_err(panicked)?
+        .map(IntoResponse::into_response)
 }
 
 /// Carries a request out and tells how far it is.
 fn follow_it<T, E>(request: Request, serve: Arc<impl Serve<T, E>>, work: Work) -> Response
 where
-    T: Serialize + 'static,
+    T: Shows,
     E: HasKind + 'static,
 {
     let (tell, told) = mpsc::unbounded_channel();
     let (client, watch) = Client::new(Some(tell.clone()));
     spawn_blocking(move || {
         let last = match outcome(&*serve, request, &client) {
-            Ok(view) => Told::Done(view),
+            Ok(text) => Told::Done(text),
             Err(problem) => Told::Failed(problem),
         };
         // One that does not hear it has gone.
@@ -254,13 +256,16 @@ fn outcome<T, E>(
     serve: &impl Serve<T, E>,
     request: Request,
     client: &Client,
-) -> Result<String, Problem>
+) -> Result<Text, Problem>
 where
-    T: Serialize,
+    T: Shows,
     E: HasKind,
 {
     match serve(request, client) {
-        Ok(view) => Ok(text(&view)),
+        Ok(view) => Ok(match view.metrics() {
+            Some(metrics) => Text::Metrics(metrics.to_owned()),
+            None => Text::Json(text(&view)),
+        }),
         Err(error) => Err(Problem::of(&error)),
     }
 }

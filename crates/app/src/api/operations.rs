@@ -6,13 +6,14 @@ use std::fmt;
 use std::path::PathBuf;
 
 use axum::http::Method;
+use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::answer::text;
 use crate::control::{
-    ArrayChange, ArrayHow, ArrayOf, ErrorKind, HasKind, How, KindName, NewVersion, Request,
-    SnapshotAsk, SnapshotChange, SnapshotName,
+    ArrayChange, ArrayHow, ArrayOf, ErrorKind, HasKind, HealthAsk, HealthCode, How, KindName,
+    NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotName,
 };
 use crate::spec::{Document, FaultSpec, KeyText, PolicyName, PoolSpec};
 
@@ -85,6 +86,8 @@ pub(super) enum NotUnderstood {
     Body(serde_json::Error),
     /// There has to be one.
     NoBody,
+    /// No code of what can be wrong.
+    Code(String),
 }
 
 impl fmt::Display for NotUnderstood {
@@ -103,6 +106,13 @@ impl fmt::Display for NotUnderstood {
                 keys(f, allowed)
             }
             Self::Body(error) => write!(f, "the body is not understood: {error}"),
+            Self::Code(code) => {
+                let all = HealthCode::value_variants()
+                    .iter()
+                    .map(HealthCode::to_string);
+                let all: Vec<String> = all.collect();
+                write!(f, "`{code}` is none of {}", all.join(", "))
+            }
             Self::NoBody => f.write_str("the operation needs a JSON body"),
         }
     }
@@ -146,6 +156,11 @@ impl Parts {
         }
     }
 
+    fn code(&self) -> Result<HealthCode, NotUnderstood> {
+        let code = HealthCode::from_str(&self.name, false);
+        code.map_err(|_| NotUnderstood::Code(self.name.clone()))
+    }
+
     fn snapshot(&self) -> SnapshotName {
         SnapshotName {
             volume: self.name.clone(),
@@ -181,6 +196,8 @@ macro_rules! bodies {
 }
 
 bodies! {
+    /// For how long.
+    MuteFor { seconds: u64, }
     /// Another name.
     NewName { new: String, }
     /// Where a key or passphrase is.
@@ -223,6 +240,16 @@ macro_rules! operations {
 
 operations! {
     GET "/status" [] "Everything at a glance." => |_| Ok(Request::Status);
+    GET "/health" [] "What is wrong, by stable codes, and what to do." => |_| {
+        Ok(Request::Health(HealthAsk::Show))
+    };
+    PUT "/health/{name}/mute" [] "Has a code not count for some seconds." => |p| {
+        Ok(Request::Health(HealthAsk::Mute(p.code()?, p.body::<MuteFor>()?.seconds)))
+    };
+    DELETE "/health/{name}/mute" [] "Has a code count again." => |p| {
+        Ok(Request::Health(HealthAsk::Unmute(p.code()?)))
+    };
+    GET "/metrics" [] "Figures for Prometheus, as OpenMetrics text." => |_| Ok(Request::Metrics);
     GET "/target" [] "The target's own settings." => |_| Ok(Request::ShowTarget);
     PATCH "/target" [] "Changes settings of the target." => |p| Ok(Request::SetTarget(p.body()?));
     GET "/configuration" [] "The configuration file that makes what is there."

@@ -3,14 +3,17 @@
 
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::arrays::ArrayView;
 use super::functions::{FunctionRow, FunctionView};
+use super::health::HealthView;
 use super::migration::MigrationView;
 use super::plan::AppliedView;
 use super::snapshots::{DiffView, SnapshotView, StoredView};
 use super::space::SpaceView;
+use super::why::WhyView;
+use crate::api::Shows;
 use crate::spec::{
     Address, ClassName, CompressionName, ConditionName, Conditions, ContentName, Document, Eui64,
     FlatDevice, KeyText, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,
@@ -25,6 +28,10 @@ pub enum View {
     Done,
     /// The target at a glance.
     Status(Box<StatusView>),
+    /// What is wrong.
+    Health(HealthView),
+    /// Figures for Prometheus, as text.
+    Metrics(String),
     /// The target's own settings.
     Target(TargetView),
     Device(Box<DeviceView>),
@@ -51,6 +58,15 @@ pub enum View {
     File(Document),
     /// What a configuration changes.
     Applied(AppliedView),
+}
+
+impl Shows for View {
+    fn metrics(&self) -> Option<&str> {
+        match self {
+            Self::Metrics(text) => Some(text),
+            _ => None,
+        }
+    }
 }
 
 impl View {
@@ -445,6 +461,9 @@ pub struct LimitsView {
 /// The target at a glance.
 #[derive(Debug, Serialize)]
 pub struct StatusView {
+    /// What is wrong.
+    #[serde(flatten)]
+    pub health: HealthView,
     /// The target as a whole.
     pub target: TargetRow,
     pub cores: Vec<CoreRow>,
@@ -623,67 +642,4 @@ impl From<&LoadPoint> for LoadView {
             p99_us: us(point.p99_ns),
         }
     }
-}
-
-/// Where the latency of a tenant comes from.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct WhyView {
-    pub tenant: String,
-    pub devices: Vec<WhyDevice>,
-}
-
-/// Where the latency of a tenant comes from on a device.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct WhyDevice {
-    pub device: String,
-    pub policy: PolicyName,
-    /// What was sampled; nothing if the device has not met the tenant.
-    #[serde(flatten)]
-    pub sampled: Option<Sampled>,
-    /// What the policy tells of the device and the tenant, by name.
-    #[serde(serialize_with = "as_map", skip_deserializing)]
-    pub gauges: Vec<(&'static str, f64)>,
-}
-
-/// The latency of sampled I/Os, in microseconds.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Sampled {
-    pub ios: u64,
-    pub mean_us: f64,
-    pub p50_us: f64,
-    pub p99_us: f64,
-    pub p999_us: f64,
-    pub max_us: f64,
-    /// Of the mean: until the command and its data were received.
-    pub receive_us: f64,
-    /// Of the mean: until it was taken in.
-    pub intake_us: f64,
-    /// Of the mean: waiting for its turn.
-    pub turn_us: f64,
-    /// Of the mean: at the device.
-    pub device_us: f64,
-    /// Of the mean: until the answer was sent.
-    pub send_us: f64,
-    /// What was in the way, the most first.
-    pub causes: Vec<CauseView>,
-}
-
-/// What was in the way.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct CauseView {
-    /// What it was, in a word.
-    pub kind: String,
-    /// What it was, in a sentence.
-    pub cause: String,
-    /// The tenant that it comes from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-    /// Its part of all causes.
-    pub share: f64,
-    /// Its part of the mean, in microseconds.
-    pub us: f64,
-}
-
-fn as_map<S: Serializer>(gauges: &[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(gauges.iter().copied())
 }

@@ -17,10 +17,12 @@ mod fault;
 mod faulty;
 mod flash;
 mod functions;
+mod health;
 mod identity;
 mod import;
 mod import_partitions;
 mod measure;
+mod metrics;
 mod migration;
 mod moving;
 mod names;
@@ -55,12 +57,12 @@ use flashyard_drives::FlashStats;
 use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
-use crate::control::{AppliedView, Asker, KindName, Request, TenantChange, View};
+use crate::control::{AppliedView, Asker, HealthAsk, KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
 use crate::sockets::Sockets;
 use crate::spec::{Address, ClassName, Document, TargetSettings, TenantSpec};
-use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
+use crate::state::{Applied, Kind, Muted, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
@@ -105,6 +107,8 @@ struct Stack {
     injects_faults: bool,
     /// Why something is not available.
     faults: BTreeMap<Subject, Arc<Fault>>,
+    /// What is wrong and does not count.
+    muted: Muted,
 }
 
 /// The running target. Any number of threads may ask it. The order of its locks is turns, store,
@@ -136,6 +140,7 @@ impl Service {
         let stack = Stack {
             graph: Graph::new(state.inventory()?),
             settings: state.settings()?,
+            muted: state.muted()?,
             applied: Arc::new(state.applied()?),
             ..Stack::default()
         };
@@ -275,6 +280,8 @@ impl Request {
         !matches!(
             self,
             Self::Status
+                | Self::Health(HealthAsk::Show)
+                | Self::Metrics
                 | Self::ShowTarget
                 | Self::List(_)
                 | Self::Show(..)
@@ -325,6 +332,8 @@ impl Work<'_> {
                 let silent = self.ask_all();
                 Ok(self.view_status(&silent, &observed.answers()))
             }
+            Request::Health(ask) => self.ask_health(ask),
+            Request::Metrics => Ok(self.metrics()),
             Request::ShowTarget => Ok(self.view_target()),
             Request::List(kind) => {
                 if kind != KindName::Tenant && kind != KindName::Volume {
@@ -605,51 +614,6 @@ impl Stack {
             }
             _ => Ok(()),
         }
-    }
-
-    /// What is not available, and why: devices, pools, the store, tenants, volumes, each by name.
-    fn named_faults(&self) -> Vec<(String, Arc<Fault>)> {
-        let to_import = self.faults_to_import().into_iter();
-        let to_import = to_import.map(|(kind, name, fault)| {
-            let rank = match kind {
-                KindName::Device | KindName::Partition => 0,
-                KindName::Pool => 1,
-                KindName::Tenant => 4,
-                KindName::Volume => 5,
-                KindName::Function => 6,
-            };
-            let what = format!("{} {name}", kind.name());
-            ((rank, name), what, Arc::new(fault))
-        });
-        let mut faults: Vec<_> = self
-            .faults
-            .iter()
-            .map(|(what, why)| {
-                let (rank, kind, name) = match what {
-                    Subject::Counters => (2, "state store:", "counters of the SMART logs"),
-                    Subject::Copy => (3, "state store:", "its copy"),
-                    Subject::File => (7, "the configuration", "file"),
-                    Subject::Node(id) => {
-                        let name = self.graph.name(*id);
-                        match self.graph.get(*id) {
-                            Some(Node::Pool(_)) => (1, "pool", name),
-                            Some(Node::Tenant(_)) => (4, "tenant", name),
-                            Some(Node::Volume(_)) => (5, "volume", name),
-                            Some(Node::Function(_)) => (6, "function", name),
-                            Some(Node::Device(_)) | None => (0, "device", name),
-                        }
-                    }
-                };
-                let named = (rank, name.to_owned());
-                (named, format!("{kind} {name}"), Arc::clone(why))
-            })
-            .chain(to_import)
-            .collect();
-        faults.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
-        faults
-            .into_iter()
-            .map(|(_, what, why)| (what, why))
-            .collect()
     }
 }
 

@@ -69,6 +69,7 @@ impl Work<'_> {
                 "new connections have to wait: {error}; is its limit of open files too low?"
             ),
         });
+        let health = self.view_health(silent, observed);
         let silent = silent.iter().map(|core| FaultRow {
             what: format!("core {core}"),
             why: "it does not answer: what is shown of its devices is older, and its hosts wait; see to its devices, or \
@@ -110,6 +111,7 @@ impl Work<'_> {
             event: event.to_string(),
         });
         View::Status(Box::new(StatusView {
+            health,
             target: TargetRow {
                 version: env!("CARGO_PKG_VERSION"),
                 listen: snapshot.listeners.clone(),
@@ -141,7 +143,7 @@ impl Work<'_> {
         }))
     }
 
-    fn view_device(&self, id: NodeId, device: &Device) -> View {
+    pub(super) fn view_device(&self, id: NodeId, device: &Device) -> View {
         let (spec, core) = (&device.spec, device.home);
         let report = core.and_then(|core| self.report(core, id));
         let (info, stats) = match report.as_deref() {
@@ -189,7 +191,7 @@ impl Work<'_> {
         }))
     }
 
-    fn view_pool(&self, id: NodeId, record: &PoolRecord) -> View {
+    pub(super) fn view_pool(&self, id: NodeId, record: &PoolRecord) -> View {
         let device = self.graph.device_under(id);
         let core = device.and_then(|device| self.graph.device(device)?.home);
         let report = core.and_then(|core| self.report(core, id));
@@ -229,7 +231,7 @@ impl Work<'_> {
     }
 
     /// What a device made of others is; nothing of any other, or while it is not open.
-    fn view_array(&self, device: NodeId) -> Option<ArrayView> {
+    pub(super) fn view_array(&self, device: NodeId) -> Option<ArrayView> {
         let core = self.graph.device(device)?.home?;
         match self.report(core, device).as_deref() {
             Some(Report::Array(_, status)) => Some(ArrayView::from(&**status)),

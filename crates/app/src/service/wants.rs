@@ -92,6 +92,8 @@ impl Stack {
             }
             Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
             Request::Status
+            | Request::Health(_)
+            | Request::Metrics
             | Request::AskSnapshots(_)
             | Request::ShowTarget
             | Request::List(_)

@@ -227,8 +227,18 @@ fn put_list<T: Serialize>(
     Ok(())
 }
 
+/// Stores something under a name.
+pub(super) fn put_document(
+    transaction: &Transaction<'_>,
+    name: &str,
+    content: &impl Serialize,
+) -> Result<(), StateError> {
+    transaction.execute(PUT_DOCUMENT, params![name, encode(content)])?;
+    Ok(())
+}
+
 /// What the store has under a name.
-fn document<T: DeserializeOwned>(
+pub(super) fn document<T: DeserializeOwned>(
     connection: &Connection,
     name: &str,
 ) -> Result<Option<T>, StateError> {

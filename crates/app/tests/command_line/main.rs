@@ -11,6 +11,7 @@ mod faults;
 mod function_scale;
 mod functions;
 mod grammar;
+mod health;
 mod identity;
 mod images;
 mod import;

@@ -2,6 +2,10 @@
 
 pub(super) const CALLS: &[&str] = &[
     "GET /status\n",
+    "GET /health\n",
+    "PUT /health/POOL_NEARLY_FULL/mute\n{\"seconds\":3600}",
+    "DELETE /health/EMULATION_LATE/mute\n",
+    "GET /metrics\n",
     "GET /target\n",
     "PATCH /target\n{\"io_queues\":8}",
     "GET /configuration\n",
@@ -83,6 +87,10 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
         "`forse` is no key of the query here; its keys are force",
     ),
     ("POST /pools?force=1\n{}", "the query is not understood"),
+    (
+        "DELETE /health/POOL_FUL/mute\n",
+        "`POOL_FUL` is none of UNAVAILABLE, ",
+    ),
     ("GET /pools?force=true\n", "this operation has no query"),
     ("PATCH /tenants/t\n{\"wieght\":7}", "wieght"),
     (

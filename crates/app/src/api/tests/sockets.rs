@@ -12,7 +12,7 @@ use flashyard_testbed::Scratch;
 
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
-use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, ask, ask_and_follow};
+use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, Shows, ask, ask_and_follow};
 use crate::control::{Asker, ErrorKind, HasKind, KindName, Progress, Request};
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -43,7 +43,7 @@ impl Rig {
         let api = Api::start(&directory, move |request, _: &dyn Asker| {
             count.fetch_add(1, Ordering::SeqCst);
             serve(&request);
-            Ok::<_, String>(7)
+            Ok::<u32, String>(7)
         });
         Self {
             _api: api.expect("it listens"),
@@ -69,6 +69,8 @@ impl Rig {
         self.executed.load(Ordering::SeqCst)
     }
 }
+
+impl Shows for u32 {}
 
 impl HasKind for String {
     fn kind(&self) -> ErrorKind {
@@ -335,7 +337,7 @@ fn a_target_that_dies_before_it_answers_is_told() {
 fn a_request_is_answered_until_the_target_has_gone() {
     let directory = Scratch::new("api");
     let api = Api::start(&directory, |request, _: &dyn Asker| match request {
-        Request::Status => Ok(7),
+        Request::Status => Ok(7_u32),
         other => Err(format!("{other:?}")),
     })
     .expect("it listens");

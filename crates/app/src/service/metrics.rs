@@ -1,0 +1,360 @@
+//! Figures for Prometheus. They are what `list` and `status` show, under the names that Prometheus
+//! asks for: base units, counters that end in `_total`, and labels with few values.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::observed::Observed;
+use super::work::Work;
+use crate::control::{KindName, PromiseState, StatusView, View};
+use crate::state::Kind;
+
+/// Names and values of labels.
+type Labels = Vec<(&'static str, String)>;
+
+/// One name with all its rows.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    rows: Rows,
+}
+
+#[derive(Debug)]
+enum Rows {
+    Counter(Vec<(Labels, u64)>),
+    Gauge(Vec<(Labels, f64)>),
+}
+
+/// All figures at one moment.
+#[derive(Debug)]
+struct Figures(Vec<Family>);
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for family in &self.0 {
+            let kind = match family.rows {
+                Rows::Counter(_) => MetricType::Counter,
+                Rows::Gauge(_) => MetricType::Gauge,
+            };
+            let mut rows = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            match &family.rows {
+                Rows::Counter(all) => {
+                    for (labels, value) in all {
+                        ConstCounter::new(*value).encode(rows.encode_family(labels)?)?;
+                    }
+                }
+                Rows::Gauge(all) => {
+                    for (labels, value) in all {
+                        ConstGauge::new(*value).encode(rows.encode_family(labels)?)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Figures {
+    fn counter(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        rows: impl Iterator<Item = (Labels, u64)>,
+    ) {
+        let rows = Rows::Counter(rows.collect());
+        self.0.push(Family { name, help, rows });
+    }
+
+    fn gauge(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        rows: impl Iterator<Item = (Labels, f64)>,
+    ) {
+        let rows = Rows::Gauge(rows.collect());
+        self.0.push(Family { name, help, rows });
+    }
+
+    fn text(self) -> String {
+        let mut registry = Registry::with_prefix("flashyard");
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).expect("a string takes all");
+        text
+    }
+}
+
+/// Labels, by name and value.
+fn labels<const N: usize>(all: [(&'static str, &str); N]) -> Labels {
+    let owned = all
+        .into_iter()
+        .map(|(name, value)| (name, value.to_owned()));
+    owned.collect()
+}
+
+impl Work<'_> {
+    /// All figures, as text.
+    pub(super) fn metrics(&mut self) -> View {
+        let observed = self.ask_observed(self.graph.tenants().map(|(id, _)| id));
+        let silent = self.ask_all();
+        let observed: Observed = observed.answers();
+        let mut figures = Figures(Vec::new());
+        if let View::Status(status) = self.view_status(&silent, &observed) {
+            of_target(&status, &mut figures);
+            of_tenants(&status, &mut figures);
+            of_promises(&status, &mut figures);
+            of_drives(&status, &mut figures);
+        }
+        self.metrics_of_pools(&mut figures);
+        self.metrics_of_arrays(&mut figures);
+        View::Metrics(figures.text())
+    }
+
+    fn metrics_of_pools(&self, figures: &mut Figures) {
+        let pools = self.graph.all(Kind::Pool).filter_map(|id| {
+            let record = self.graph.pool(id)?;
+            match self.view_pool(id, record) {
+                View::Pool(view) => Some((view.name, view.space?)),
+                _ => None,
+            }
+        });
+        let rows = pools.flat_map(|(name, space)| {
+            let kinds = [
+                ("size", space.size),
+                ("used", space.used_bytes),
+                ("free", space.free_bytes),
+                ("logical", space.logical_bytes),
+                ("snapshot", space.snapshot_bytes),
+                ("written", space.written_bytes),
+                ("stored", space.stored_bytes),
+            ];
+            kinds.map(|(kind, bytes)| (labels([("pool", &name), ("kind", kind)]), bytes as f64))
+        });
+        figures.gauge("pool_bytes", "Space of a pool, as `pool show` has it", rows);
+        let volumes = self.graph.all(Kind::Volume).filter_map(|id| {
+            let volume = self.graph.volume(id)?;
+            let spec = &volume.record.spec;
+            let place = spec.pool.as_deref().or(spec.device.as_deref())?;
+            let own = labels([
+                ("volume", &spec.name),
+                ("tenant", &spec.tenant),
+                ("place", place),
+            ]);
+            Some((own, spec.size?.0 as f64))
+        });
+        figures.gauge(
+            "volume_size_bytes",
+            "Size of a volume as hosts see it",
+            volumes,
+        );
+    }
+
+    fn metrics_of_arrays(&self, figures: &mut Figures) {
+        let mut members = Vec::new();
+        let mut rebuilds = Vec::new();
+        let mut unresolved = Vec::new();
+        for id in self.graph.all(Kind::Device) {
+            let Some(array) = self.view_array(id) else {
+                continue;
+            };
+            let name = self.graph.name(id);
+            for member in &array.members {
+                let counts = [
+                    ("read_error", member.read_errors),
+                    ("wrong_read", member.wrong_reads),
+                    ("healed", member.healed),
+                ];
+                members.extend(counts.map(|(kind, count)| {
+                    let own = [("array", name), ("member", &member.device), ("kind", kind)];
+                    (labels(own), count)
+                }));
+            }
+            let own = labels([("array", name)]);
+            rebuilds.extend(
+                array
+                    .rebuild_percent
+                    .map(|done| (own.clone(), done / 100.0)),
+            );
+            unresolved.push((own, array.unresolved as f64));
+        }
+        figures.counter(
+            "array_member_events",
+            "Reads of a member of an array that failed or were wrong, and those set right",
+            members.into_iter(),
+        );
+        figures.gauge(
+            "array_rebuild_progress_ratio",
+            "What of a rebuild is done, while there is one",
+            rebuilds.into_iter(),
+        );
+        figures.gauge(
+            "array_unresolved_blocks",
+            "Blocks about which copies disagree",
+            unresolved.into_iter(),
+        );
+    }
+}
+
+fn of_target(status: &StatusView, figures: &mut Figures) {
+    let one = |own: Labels, value: f64| std::iter::once((own, value));
+    let target = &status.target;
+    figures.gauge(
+        "build_info",
+        "Version of the target",
+        one(labels([("version", target.version)]), 1.0),
+    );
+    figures.gauge(
+        "ran_seconds",
+        "How long the target ran, in all its runs",
+        one(Vec::new(), target.ran_seconds as f64),
+    );
+    let starts = [("all", target.starts), ("cut_off", target.ended_unsafely)];
+    figures.counter(
+        "starts",
+        "Runs of the target, and those that were cut off",
+        starts
+            .into_iter()
+            .map(|(kind, count)| (labels([("kind", kind)]), count)),
+    );
+    figures.gauge(
+        "objects",
+        "Things that there are",
+        [
+            (KindName::Device, target.devices),
+            (KindName::Pool, target.pools),
+            (KindName::Tenant, status.tenants.len()),
+            (KindName::Volume, target.volumes),
+            (KindName::Function, target.functions),
+        ]
+        .into_iter()
+        .map(|(kind, count)| (labels([("kind", kind.name())]), count as f64)),
+    );
+    figures.gauge(
+        "connections",
+        "NVMe/TCP connections of a core",
+        status.cores.iter().map(|row| {
+            let core = row.core.to_string();
+            (labels([("core", &core)]), row.connections as f64)
+        }),
+    );
+    figures.gauge(
+        "health_problems",
+        "Things that are wrong, by code; muted ones too",
+        status.health.problems.iter().map(|row| {
+            let muted = if row.muted_until.is_some() {
+                "yes"
+            } else {
+                "no"
+            };
+            let own = [("code", &*row.code.to_string()), ("muted", muted)];
+            (labels(own), row.count as f64)
+        }),
+    );
+    figures.gauge(
+        "healthy",
+        "1 if nothing is wrong that is not muted, else 0",
+        one(
+            Vec::new(),
+            f64::from(u8::from(
+                status.health.health == crate::control::HealthState::Healthy,
+            )),
+        ),
+    );
+}
+
+fn of_tenants(status: &StatusView, figures: &mut Figures) {
+    let of = |name: &str, op: &'static str| labels([("tenant", name), ("op", op)]);
+    let tenants = &status.tenants;
+    figures.counter(
+        "io_operations",
+        "I/O commands of a tenant's hosts and guests",
+        tenants.iter().flat_map(|row| {
+            let both = [("read", row.reads), ("write", row.writes)];
+            both.map(|(op, count)| (of(&row.tenant, op), count))
+        }),
+    );
+    figures.counter(
+        "io_bytes",
+        "Bytes of these",
+        tenants.iter().flat_map(|row| {
+            let both = [("read", row.bytes_read), ("write", row.bytes_written)];
+            both.map(|(op, bytes)| (of(&row.tenant, op), bytes))
+        }),
+    );
+    figures.counter(
+        "io_errors",
+        "I/O commands that ended with an error",
+        tenants
+            .iter()
+            .map(|row| (labels([("tenant", &row.tenant)]), row.errors)),
+    );
+    figures.gauge(
+        "controllers",
+        "Controllers that a tenant's hosts have, and the guests of its functions",
+        tenants
+            .iter()
+            .map(|row| (labels([("tenant", &row.tenant)]), row.hosts as f64)),
+    );
+}
+
+fn of_promises(status: &StatusView, figures: &mut Figures) {
+    let own = |tenant: &str, device: &str, promise: &str| {
+        labels([("tenant", tenant), ("device", device), ("promise", promise)])
+    };
+    figures.gauge(
+        "promise_ratio",
+        "What a tenant got in the last seconds over what it is promised; of a latency target the target over the latency",
+        status.promises.iter().filter_map(|row| {
+            let (got, promised) = (row.got? as f64, row.promised as f64);
+            let ratio = match row.promise {
+                "latency_target" => promised / got.max(1.0),
+                _ => got / promised.max(1.0),
+            };
+            Some((own(&row.tenant, &row.device, row.promise), ratio))
+        }),
+    );
+    figures.gauge(
+        "promise_missed",
+        "1 if a tenant asked for what it is promised and did not get it in the last seconds, else 0",
+        status.promises.iter().filter_map(|row| {
+            let missed = row.state? == PromiseState::Missed;
+            let own = own(&row.tenant, &row.device, row.promise);
+            Some((own, f64::from(u8::from(missed))))
+        }),
+    );
+}
+
+fn of_drives(status: &StatusView, figures: &mut Figures) {
+    let drives = &status.drives;
+    figures.gauge(
+        "drive_write_amplification_ratio",
+        "Flash that an emulated drive wrote for each byte written",
+        drives.iter().map(|row| {
+            let own = labels([("device", &row.device)]);
+            (own, row.drive.write_amplification)
+        }),
+    );
+    figures.gauge(
+        "drive_lateness_p99_seconds",
+        "How much later than due 99 of 100 completions of an emulated drive were",
+        drives.iter().map(|row| {
+            let own = labels([("device", &row.device)]);
+            (own, row.drive.lateness_p99_us / 1e6)
+        }),
+    );
+    figures.counter(
+        "injected_faults",
+        "Faults that a device injected on purpose",
+        status.injected.iter().filter_map(|row| {
+            let own = labels([("device", &row.device), ("fault", &row.fault)]);
+            Some((own, row.injected?))
+        }),
+    );
+}
