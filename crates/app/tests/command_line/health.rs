@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::rig::{Scratch, Target, expect_failure};
+use crate::rig::{Scratch, Target, expect_failure, path};
 
 /// Codes of what is wrong, with how many things it is wrong with.
 fn problems(health: &Value) -> Vec<(String, u64)> {
@@ -29,10 +29,10 @@ fn a_monitor_sees_what_is_wrong_and_what_is_muted_does_not_count() {
         (check().status.code(), text(&check())),
         (Some(0), "healthy\n")
     );
-    target.json(&[
-        "device", "create", "ram0", "--kind", "memory", "--size", "256MiB",
-    ]);
-    target.json(&["pool", "create", "fast", "--device", "ram0"]);
+    let image = scratch.join("d.img");
+    let file = ["--kind", "file", "--size", "256MiB", "--path", path(&image)];
+    target.json(&[&["device", "create", "disk0"][..], &file].concat());
+    target.json(&["pool", "create", "fast", "--device", "disk0"]);
     target.json(&[
         "tenant",
         "create",
@@ -67,8 +67,9 @@ fn a_monitor_sees_what_is_wrong_and_what_is_muted_does_not_count() {
     assert!(health["problems"][0]["muted_until"].is_string(), "{health}");
     target.kill();
 
+    // What is lost does not hide behind what is muted.
+    std::fs::write(&image, "no pool").expect("it is ours");
     let target = Target::start(&scratch, &[]);
-    // A device in memory has lost the pool; that does not hide behind what is muted.
     let failed = target.run(&["status", "--check"]);
     assert_eq!(failed.status.code(), Some(4), "{}", text(&failed));
     assert!(!text(&failed).contains("UNVERIFIED"), "{}", text(&failed));
@@ -96,18 +97,18 @@ fn prometheus_gets_figures_in_its_own_form() {
         "device", "create", "ram0", "--kind", "memory", "--size", "256MiB",
     ]);
     target.json(&["pool", "create", "fast", "--device", "ram0"]);
-    target.json(&["tenant", "create", "db \"1\"", "--host", "*"]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
     let volume = [
         "volume", "create", "v", "--pool", "fast", "--size", "64MiB", "--tenant",
     ];
-    target.json(&[&volume[..], &["db \"1\""]].concat());
+    target.json(&[&volume[..], &["db"]].concat());
     let figures = target.run(&["metrics"]);
     let figures = text(&figures);
     for said in [
         "# TYPE flashyard_io_operations counter\n",
-        "flashyard_io_operations_total{tenant=\"db \\\"1\\\"\",op=\"read\"} 0\n",
+        "flashyard_io_operations_total{tenant=\"db\",op=\"read\"} 0\n",
         "flashyard_pool_bytes{pool=\"fast\",kind=\"used\"} 67108864",
-        "flashyard_volume_size_bytes{volume=\"v\",tenant=\"db \\\"1\\\"\",place=\"fast\"} 67108864",
+        "flashyard_volume_size_bytes{volume=\"v\",tenant=\"db\",place=\"fast\"} 67108864",
         "flashyard_healthy 1",
         "# EOF\n",
     ] {
