@@ -335,6 +335,7 @@ fn rows_are_read_as_they_were_written() {
             root: chance.next_u64() as u32,
             shared: chance.next_u64(),
             made: chance.next_u64(),
+            reserved: chance.next_u64() as u32,
             mapped,
             sectors,
             packed,

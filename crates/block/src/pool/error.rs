@@ -40,6 +40,17 @@ pub enum PoolError {
         /// Bytes that are free.
         free: u64,
     },
+    /// So much cannot be kept for a volume.
+    Reserved {
+        /// The volume.
+        volume: String,
+        /// Bytes that were asked for.
+        needed: u64,
+        /// Bytes that can be reserved.
+        free: u64,
+    },
+    /// In a raw pool every volume has all its space from the beginning; what was to be set.
+    AllReserved(&'static str),
     /// The bound on volumes is reached.
     TooManyVolumes,
     /// A raw pool has no snapshots.
@@ -171,6 +182,18 @@ impl fmt::Display for PoolError {
                     "{needed} bytes are needed and {free} are free: delete a volume or use a larger device"
                 )
             }
+            Self::Reserved {
+                volume,
+                needed,
+                free,
+            } => write!(
+                f,
+                "{needed} bytes cannot be reserved for volume {volume}, only {free} are free for it: reserve less, raise its tenant's quota, or delete something"
+            ),
+            Self::AllReserved(what) => write!(
+                f,
+                "a raw pool has no {what}: its volumes have all their space from the beginning; use a pool of kind mapped"
+            ),
             Self::TooManyVolumes => write!(
                 f,
                 "a pool has at most {MAX_VOLUMES} volumes: use a second pool"

@@ -70,6 +70,8 @@ pub struct PoolInfo {
     pub bytes: u64,
     /// Bytes of these that are free.
     pub free: u64,
+    /// Bytes of these that are kept for some of the volumes.
+    pub reserved: u64,
     /// Bytes of all volumes as they are shown to hosts; in a mapped pool these may be more than
     /// there are.
     pub logical: u64,
@@ -126,10 +128,25 @@ pub struct VolumeInfo {
     pub shared: u64,
     /// Bytes that were written, before they were compressed; of a raw pool the same.
     pub written: u64,
+    /// Bytes of the pool that are kept for it and its snapshots, what they take included.
+    pub reserved: u64,
     /// How it keeps its data.
     pub form: VolumeForm,
     /// Whose it is, as far as the pool keeps that.
     pub owner: Option<Owner>,
+}
+
+/// What the volumes of a tenant take of a pool, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantSpace {
+    /// The tenant.
+    pub tenant: String,
+    /// What they and their snapshots take, with their map.
+    pub used: u64,
+    /// What is kept for them beside that.
+    pub reserved: u64,
+    /// What both may be together.
+    pub quota: Option<u64>,
 }
 
 /// Facts about a snapshot.

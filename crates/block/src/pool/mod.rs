@@ -24,7 +24,7 @@ pub use check::check;
 pub use error::PoolError;
 pub use facts::{
     Changes, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, ReadOnly, Report, Scrub, SnapshotInfo,
-    VolumeForm, VolumeInfo,
+    TenantSpace, VolumeForm, VolumeInfo,
 };
 pub use mapped::{KeyHeader, LEAST_BYTES, MappedOptions, MappedPool};
 pub use raw::RawPool;
@@ -176,6 +176,34 @@ impl Pool {
             Self::Mapped(_) => Err(PoolError::Geometry(
                 "a mapped pool does not grow yet: make a second pool of the devices".into(),
             )),
+        }
+    }
+
+    /// Keeps so many bytes for each of these volumes with its snapshots, what they take already
+    /// included, so that no other volume can have them; rounded up to whole MiB. Refused with what
+    /// is free, and for one after the other. Of a raw pool all volumes have their space anyway.
+    pub async fn reserve(&self, wanted: Vec<(String, u64)>) -> Result<(), PoolError> {
+        match self {
+            Self::Raw(_) if wanted.iter().all(|(_, bytes)| *bytes == 0) => Ok(()),
+            Self::Raw(_) => Err(PoolError::AllReserved("reservations")),
+            Self::Mapped(pool) => pool.reserve(wanted).await,
+        }
+    }
+
+    /// Bounds what the volumes of a tenant and their snapshots take, with what is reserved for
+    /// them, until the pool is closed: writes that add to it fail with
+    /// [`IoError::CapacityExceeded`](crate::IoError) then. A raw pool has no quotas.
+    pub fn set_quota(&self, tenant: &str, bytes: Option<u64>) {
+        if let Self::Mapped(pool) = self {
+            pool.set_quota(tenant, bytes);
+        }
+    }
+
+    /// What tenants have of a mapped pool.
+    pub fn tenants(&self) -> Vec<TenantSpace> {
+        match self {
+            Self::Raw(_) => Vec::new(),
+            Self::Mapped(pool) => pool.tenants(),
         }
     }
 

@@ -155,6 +155,8 @@ pub struct VolumeRow {
     pub shared: u64,
     /// When it was made, as whoever places the store counts; 0 if that is not known.
     pub made: u64,
+    /// MiB that are kept for it.
+    pub reserved: u32,
     /// Sectors that these take.
     pub sectors: u64,
     /// How many of them are compressed.
@@ -174,6 +176,7 @@ impl Row for VolumeRow {
         bytes[6] = self.form.chunk_shift;
         bytes[7] = self.form.codec;
         put(bytes, 8, self.epoch.to_le_bytes());
+        put(bytes, 12, self.reserved.to_le_bytes());
         put(bytes, 16, self.chunks.to_le_bytes());
         put(bytes, 24, u64::from(self.root).to_le_bytes());
         put(bytes, 32, self.mapped.to_le_bytes());
@@ -207,7 +210,7 @@ impl Row for VolumeRow {
             return Err(FormatError::Field("kind of volume"));
         }
         let packed = get_u64(bytes, 72);
-        if !is_zero(&bytes[12..16]) || packed == 0 && !is_zero(&bytes[64..72]) {
+        if packed == 0 && !is_zero(&bytes[64..72]) {
             return Err(FormatError::Field("origin of a volume"));
         }
         let chunks = get_u64(bytes, 16);
@@ -239,6 +242,7 @@ impl Row for VolumeRow {
             mapped,
             shared: get_u64(bytes, 40),
             made: get_u64(bytes, 56),
+            reserved: get_u32(bytes, 12),
             sectors,
             packed,
             form,

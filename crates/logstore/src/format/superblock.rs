@@ -85,9 +85,12 @@ impl Features {
     pub const ENCRYPTION: Self = Self(4);
     /// Writes to segments are of whole rows.
     pub const ROWS: Self = Self(8);
+    /// Volumes for which space is kept.
+    pub const RESERVED: Self = Self(16);
     /// What this program knows.
-    const KNOWN: Self =
-        Self(Self::SNAPSHOTS.0 | Self::CODECS.0 | Self::ENCRYPTION.0 | Self::ROWS.0);
+    const KNOWN: Self = Self(
+        Self::SNAPSHOTS.0 | Self::CODECS.0 | Self::ENCRYPTION.0 | Self::ROWS.0 | Self::RESERVED.0,
+    );
 
     /// Whether all of `other` are among these.
     pub fn has(self, other: Self) -> bool {

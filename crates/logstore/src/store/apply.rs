@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::accounts::Family;
 use super::checkpoint::Phase;
 use super::io::AnyPage;
 use super::segments::Use;
@@ -47,7 +48,7 @@ impl Store {
         if self.frozen.capacity() != self.limits.records {
             self.frozen = Table::new(self.limits.records, self.options.seed);
         }
-        self.pending[1] = 0;
+        self.accounts.applied();
         self.checkpoint.next = 0;
         self.checkpoint.phase = Phase::Deletes;
     }
@@ -183,7 +184,11 @@ impl Store {
     pub(super) fn set_leaf(&mut self, lineage: Lineage, leaf: u64, page: u32) {
         let mut gone = Vec::new();
         if let Some(volume) = self.volumes.get_mut(&lineage) {
+            let before = volume.tree.pages();
             volume.tree.set_leaf(leaf, page, &mut self.pages, &mut gone);
+            let now = volume.tree.pages();
+            let change = |family: &mut Family| family.pages = family.pages + now - before;
+            self.accounts.change(volume.data, change);
         }
         for page in gone {
             self.drop_page(page);
@@ -192,9 +197,12 @@ impl Store {
 
     /// Entries of a layer have gone and others have come, and it inherits so many more or fewer.
     pub(super) fn count(&mut self, layer: Lineage, gone: Tally, come: Tally, shared: i64) {
-        self.stored.change(gone, come);
         if let Some(volume) = self.volumes.get_mut(&layer) {
+            let before = volume.tally.cost();
             volume.tally.change(gone, come);
+            let now = volume.tally.cost();
+            let change = |family: &mut Family| family.cost = family.cost + now - before;
+            self.accounts.change(volume.data, change);
             volume.shared = volume.shared.saturating_add_signed(shared);
         }
     }

@@ -123,7 +123,7 @@ impl Store {
         }
         let segments = self.segments.geometry.segments;
         let blocks = u64::from(segments) * u64::from(self.segments.geometry.segment_blocks);
-        let packed = self.stored.packed > 0;
+        let packed = self.volumes.values().any(|volume| volume.tally.packed > 0);
         let unit = if packed { 1 } else { BLOCK_SECTORS };
         self.checker = Some(Checker {
             request,

@@ -233,7 +233,7 @@ impl Store {
         let whole = self.frozen.is_empty();
         if whole {
             core::mem::swap(&mut self.active, &mut self.frozen);
-            self.pending[1] = core::mem::take(&mut self.pending[0]);
+            self.accounts.cut();
         } else {
             // Only the log of the former life is cut; what was written since stays, and with it
             // the segments that are empty because of it.
@@ -352,6 +352,9 @@ impl Store {
         next.next_lineage = self.next_lineage;
         for volume in self.volumes.values() {
             next.features = next.features.with(Features::of(volume.form));
+            if volume.reserved > 0 {
+                next.features = next.features.with(Features::RESERVED);
+            }
         }
         match self.checkpoint.kind {
             Kind::Cut => self.describe_cut(&mut next),
@@ -456,6 +459,7 @@ impl Store {
                     self.checkpoint.deletes_next = false;
                 }
                 self.free_segments();
+                self.unpark(|_| true);
                 for request in core::mem::take(&mut self.checkpoint.serving) {
                     self.answer(request, Outcome::Success);
                 }

@@ -213,6 +213,9 @@ impl Store {
             }
             self.lanes[lane as usize].starved = false;
         }
+        for parked in core::mem::take(&mut self.parked) {
+            self.answer(parked.waiting.waiter.request, super::io::Outcome::NoSpace);
+        }
     }
 
     fn read_list(&mut self, number: u32) {

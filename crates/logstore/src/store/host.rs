@@ -4,8 +4,7 @@ use core::ops::Range;
 
 use super::flusher::FlushWait;
 use super::io::{MOST_TRIM, Outcome, Part, Refused, Request};
-use super::lane::{Ask, Waiter, Waiting};
-use super::reads::Found;
+use super::lane::{Ask, Parked, Waiter, Waiting};
 use super::state::{State, Store, Volume};
 use crate::chunk::{Form, Stored};
 use crate::entry::{CHUNK_BITS, Entry, LEAF_CHUNKS, Lineage};
@@ -13,14 +12,13 @@ use crate::format::BLOCK_SECTORS;
 use crate::format::batch::{Lane, Record, RecordKind};
 use crate::format::rows::LABEL;
 
-/// What a chunk may add to the blocks in use beside itself: a new leaf twice.
-const LEAF_ADDED: u64 = 2;
-
 /// Whether something can begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Admit {
+pub(super) enum Admit {
     Now,
     Later,
+    /// When there is space, or this leaf says that it takes none. Others go on.
+    Parked(Option<u32>),
     Never(Outcome),
 }
 
@@ -95,6 +93,10 @@ impl Store {
         self.may_delete(lineage)?;
         if let Some(volume) = self.volumes.get_mut(&lineage) {
             volume.deleting = true;
+            volume.reserved = 0;
+            if !volume.is_snapshot() {
+                self.accounts.change(lineage, |family| family.reserved = 0);
+            }
         }
         self.checkpoint.wait(request);
         Ok(())
@@ -127,7 +129,8 @@ impl Store {
             let waiting = state.waiting.iter().map(|waiting| &waiting.waiter);
             open.chain(waiting).any(|waiter| waiter.lineage == lineage)
         };
-        if busy || self.lanes.iter().any(waits) || lane == Lane::Collector {
+        let parked = self.parked.iter().any(|one| one.lineage() == lineage);
+        if busy || parked || self.lanes.iter().any(waits) || lane == Lane::Collector {
             return Err(Refused::Busy);
         }
         if let Some(volume) = self.volumes.get_mut(&lineage) {
@@ -162,13 +165,18 @@ impl Store {
             true => self.try_write(lane, waiter, chunk, stored),
             false => Admit::Later,
         };
+        let waiting = || Waiting {
+            waiter,
+            chunk,
+            ask: Ask::Write(stored.to_vec()),
+        };
         match admit {
             Admit::Now => {}
             Admit::Never(outcome) => self.answer(request, outcome),
-            Admit::Later => {
-                let ask = Ask::Write(stored.to_vec());
-                let waiting = Waiting { waiter, chunk, ask };
-                self.lanes[lane as usize].waiting.push_back(waiting);
+            Admit::Later => self.lanes[lane as usize].waiting.push_back(waiting()),
+            Admit::Parked(page) => {
+                let waiting = waiting();
+                self.parked.push(Parked { waiting, page });
             }
         }
         Ok(())
@@ -292,6 +300,7 @@ impl Store {
             match admit {
                 Admit::Now => self.progress = true,
                 Admit::Never(outcome) => self.answer(waiting.waiter.request, outcome),
+                Admit::Parked(page) => self.parked.push(Parked { waiting, page }),
                 Admit::Later => {
                     self.lanes[lane as usize].waiting.push_front(waiting);
                     return;
@@ -305,6 +314,9 @@ impl Store {
             return Admit::Never(Outcome::ReadOnly);
         }
         let count = stored.len() as u32;
+        if self.is_behind(waiter.lineage, &(chunk..chunk + u64::from(count))) {
+            return Admit::Parked(None);
+        }
         if self.active.room() < count as usize {
             self.checkpoint.wanted = true;
             return Admit::Later;
@@ -318,7 +330,10 @@ impl Store {
         if !self.make_room(lane, count, data) {
             return Admit::Later;
         }
-        self.pending[0] += added;
+        self.accounts.change(waiter.lineage, |family| {
+            family.pending[0] += added.blocks;
+            family.freed[0] |= added.frees;
+        });
         self.append_write(lane, waiter, chunk, stored);
         Admit::Now
     }
@@ -376,6 +391,9 @@ impl Store {
         if self.state != State::Ready {
             return Admit::Never(Outcome::ReadOnly);
         }
+        if self.is_behind(waiter.lineage, &chunks) {
+            return Admit::Parked(None);
+        }
         if !self.may_be_mapped(waiter.lineage, &chunks) {
             return Admit::Never(Outcome::Success);
         }
@@ -409,6 +427,8 @@ impl Store {
             batch.layers.push(lineage);
             batch.waiters.push(waiter);
         }
+        self.accounts
+            .change(lineage, |family| family.freed[0] = true);
         let trimmed = self.active.trim(lineage, chunks, epoch);
         debug_assert!(trimmed.is_ok(), "there was room");
         Admit::Now
@@ -424,53 +444,5 @@ impl Store {
                 || self.active.has_leaf(lineage, leaf)
                 || self.frozen.has_leaf(lineage, leaf)
         })
-    }
-
-    /// How many blocks a write may add; or that it has to wait, or that the pool is full. Far from
-    /// the limit the most it can be is good enough.
-    fn added(&mut self, lineage: Lineage, chunk: u64, stored: &[Stored]) -> Result<u64, Admit> {
-        let cost = |stored: &Stored| match stored.sectors {
-            0 => 0,
-            sectors => u64::from(sectors) + u64::from(stored.codec != 0),
-        };
-        let most = stored.iter().map(cost).sum::<u64>().div_ceil(BLOCK_SECTORS)
-            + LEAF_ADDED * stored.len() as u64;
-        let capacity = self.limits.capacity;
-        if self.used() + most <= capacity - capacity / 8 {
-            return Ok(most);
-        }
-        let (mut sectors, mut leaves) = (0, 0);
-        let mut unknown = None;
-        let with_data = (chunk..).zip(stored);
-        for (chunk, stored) in with_data.filter(|(_, stored)| stored.sectors > 0) {
-            // What a snapshot has stays where it is.
-            match self.find_own(lineage, chunk) {
-                Found::At(entry, _) if entry.is_stored() => {
-                    sectors += cost(stored).saturating_sub(entry.cost());
-                }
-                Found::At(..) => {
-                    sectors += cost(stored);
-                    leaves += LEAF_ADDED;
-                }
-                Found::In(page) => {
-                    sectors += cost(stored);
-                    unknown = Some(page);
-                }
-            }
-        }
-        let added = sectors.div_ceil(BLOCK_SECTORS) + leaves;
-        if added == 0 || self.used() + added <= capacity {
-            return Ok(added);
-        }
-        let may_free = self.active.has_trims() || self.is_deleting();
-        if self.pending != [0; 2] || self.checkpoint.is_busy() || may_free {
-            self.checkpoint.wanted = true;
-            return Err(Admit::Later);
-        }
-        if let Some(page) = unknown {
-            self.load(page);
-            return Err(Admit::Later);
-        }
-        Err(Admit::Never(Outcome::NoSpace))
     }
 }

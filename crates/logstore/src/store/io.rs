@@ -42,6 +42,8 @@ pub enum Refused {
     Form,
     /// There are as many volumes as a pool can have.
     TooManyVolumes,
+    /// That much cannot be reserved, only so many blocks.
+    Space(u64),
     /// The device has failed writes.
     ReadOnly,
 }
@@ -61,6 +63,7 @@ impl fmt::Display for Refused {
             Self::TooManySnapshots => "the volume has as many snapshots as it can have; delete one",
             Self::Form => "the volume does not store its chunks like that",
             Self::TooManyVolumes => "the pool has as many volumes as it can have; delete one",
+            Self::Space(_) => "there is not so much free; reserve less",
             Self::ReadOnly => "the pool can only be read",
         })
     }

@@ -452,6 +452,9 @@ impl Store {
             state.waiting.clear();
             state.open = None;
         }
+        for parked in core::mem::take(&mut self.parked) {
+            self.answer(parked.waiting.waiter.request, Outcome::ReadOnly);
+        }
         for wait in core::mem::take(&mut self.flusher.waiting) {
             self.answer(wait.request, Outcome::ReadOnly);
         }

@@ -138,6 +138,29 @@ pub(super) struct Waiting {
     pub ask: Ask,
 }
 
+impl Waiting {
+    pub fn chunks(&self) -> Range<u64> {
+        match &self.ask {
+            Ask::Write(stored) => self.chunk..self.chunk + stored.len() as u64,
+            Ask::Trim(chunks) => chunks.clone(),
+        }
+    }
+}
+
+/// What waits for space.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub waiting: Waiting,
+    /// The leaf that says how much it takes, if it waits for that.
+    pub page: Option<u32>,
+}
+
+impl Parked {
+    pub fn lineage(&self) -> Lineage {
+        self.waiting.waiter.lineage
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Ask {
     Write(Vec<Stored>),

@@ -42,5 +42,6 @@ impl Store {
         self.loading.remove(&page);
         self.ios.release(tag);
         self.reads.poke = true;
+        self.unpark(|parked| parked.page == Some(page));
     }
 }

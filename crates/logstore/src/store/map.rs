@@ -139,6 +139,7 @@ pub(super) struct Inner {
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     levels: [Vec<Option<Inner>>; LEVELS],
+    pages: u64,
 }
 
 impl Tree {
@@ -151,6 +152,30 @@ impl Tree {
             .map_or(0, |inner| inner.children[leaf as usize % FANOUT])
     }
 
+    /// How many pages it has, with its leaves.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// How many pages a leaf would add.
+    pub fn missing(&self, leaf: u64) -> u64 {
+        let mut index = leaf as usize;
+        let mut missing = u64::from(self.leaf(leaf) == 0);
+        for level in &self.levels {
+            index /= FANOUT;
+            missing += u64::from(!matches!(level.get(index), Some(Some(_))));
+        }
+        missing
+    }
+
+    /// Counts them anew, when all were read.
+    pub fn count_pages(&mut self) {
+        let inners = self.levels.iter().flatten().flatten().count();
+        let lowest = self.levels[0].iter().flatten();
+        let leaves = lowest.flat_map(|inner| inner.children.iter());
+        self.pages = (inners + leaves.filter(|&&page| page != 0).count()) as u64;
+    }
+
     /// The highest page.
     pub fn root(&self) -> u32 {
         let root = self.levels[LEVELS - 1].first();
@@ -160,12 +185,15 @@ impl Tree {
     /// Changes the page of a leaf, and makes or removes pages above it.
     pub fn set_leaf(&mut self, leaf: u64, page: u32, pages: &mut Pages, gone: &mut Vec<u32>) {
         let (mut index, mut child) = (leaf as usize, page);
+        self.pages += u64::from(page != 0);
+        self.pages -= u64::from(self.leaf(leaf) != 0);
         for level in &mut self.levels {
             let (place, within) = (index / FANOUT, index % FANOUT);
             if level.len() <= place {
                 level.resize_with(place + 1, || None);
             }
             let is_new = level[place].is_none();
+            self.pages += u64::from(is_new);
             let inner = level[place].get_or_insert_with(|| Inner {
                 page: pages.add(),
                 children: vec![0; FANOUT].try_into().expect("as many as a page has"),
@@ -177,6 +205,7 @@ impl Tree {
             (index, child) = (place, inner.page);
             if empty {
                 gone.push(inner.page);
+                self.pages -= 1;
                 level[place] = None;
                 child = 0;
             } else if !is_new {

@@ -164,7 +164,6 @@ impl Store {
         let Some(gone) = self.volumes.remove(&layer) else {
             return;
         };
-        self.stored.change(gone.tally, Tally::default());
         if gone.is_snapshot() {
             self.snapshots.remove(&(gone.data, gone.epoch));
         }
@@ -172,6 +171,14 @@ impl Store {
             if volume.parent == Some(layer) {
                 volume.parent = gone.parent;
             }
+        }
+        let (cost, pages) = (gone.tally.cost(), gone.tree.pages());
+        match self.volumes.values().any(|volume| volume.data == gone.data) {
+            false => self.accounts.remove(gone.data),
+            true => self.accounts.change(gone.data, |family| {
+                family.cost -= cost;
+                family.pages -= pages;
+            }),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The store as a state machine.
 
+mod accounts;
 mod apply;
 mod cache;
 mod check;
@@ -21,6 +22,7 @@ mod read;
 mod reads;
 mod recovery;
 mod replay;
+mod room;
 mod scan;
 mod scrub;
 mod scrubber;
@@ -31,12 +33,14 @@ mod state;
 mod step;
 mod verify;
 
+pub use accounts::Owned;
 pub use check::{Problem, Report};
 pub use differ::{Difference, MOST_RANGES};
 pub use io::{
     Action, Io, IoError, IoOp, MOST_BLOCKS, MOST_TRIM, Outcome, Part, Read, Refused, Request, Tag,
 };
 pub use recovery::OpenError;
+pub use room::RESERVED_UNIT;
 pub use scrubber::Scrubbed;
 pub use segments::Geometry;
 pub use state::{

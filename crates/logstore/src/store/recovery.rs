@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::accounts::Accounts;
 use super::cache::Cache;
 use super::checkpoint::{Checkpoint, Kind, MapWriter};
 use super::collector::Collector;
@@ -209,10 +210,10 @@ impl Store {
             volumes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             next_lineage: superblock.next_lineage,
-            stored: Tally::default(),
             active: table(),
             frozen: table(),
-            pending: [0; 2],
+            accounts: Accounts::default(),
+            parked: Vec::new(),
             lanes: core::array::from_fn(|_| LaneState::default()),
             spare: Vec::new(),
             flusher: Flusher::default(),
@@ -411,7 +412,6 @@ impl Store {
                 sectors: row.sectors,
                 packed: row.packed,
             };
-            self.stored.change(Tally::default(), tally);
             let mut tree = Tree::default();
             if row.root != 0 {
                 tree.restore(LEVELS - 1, 0, empty_inner(row.root));
@@ -423,6 +423,7 @@ impl Store {
                 form: row.form,
                 shared: row.shared,
                 made: row.made,
+                reserved: row.reserved,
                 deleting: row.deleting,
                 epoch: row.epoch,
                 tree,
@@ -627,7 +628,7 @@ impl Store {
                 volume.epoch = volume.epoch.max(epoch);
             }
         }
-        self.pending[1] = 3 * (self.frozen.capacity() - self.frozen.room()) as u64;
+        self.open_accounts();
         Ok(())
     }
 }

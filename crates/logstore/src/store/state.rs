@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use super::accounts::Accounts;
 use super::cache::Cache;
 use super::check::{Checker, Report};
 use super::checkpoint::{Checkpoint, MapWriter};
@@ -10,7 +11,7 @@ use super::collector::Collector;
 use super::differ::{Differ, Difference};
 use super::flusher::Flusher;
 use super::io::{Action, Io, Ios, Request, Tag};
-use super::lane::{Batch, KEPT, LaneState};
+use super::lane::{Batch, KEPT, LaneState, Parked};
 use super::map::{Pages, Tree};
 use super::reads::Reads;
 use super::recovery::{OpenError, Recovery};
@@ -18,7 +19,6 @@ use super::scrubber::{Scrubbed, Scrubber};
 use super::segments::{Geometry, Segments};
 use crate::chunk::Form;
 use crate::entry::{Entry, Lineage};
-use crate::format::BLOCK_SECTORS;
 use crate::format::batch::Lane;
 use crate::format::rows::{LABEL, VolumeRow};
 use crate::format::superblock::{LogEntry, Superblock};
@@ -120,6 +120,8 @@ pub struct Space {
     pub capacity: u64,
     /// What they use, the map included; after the last checkpoint more by what is pending.
     pub used: u64,
+    /// What is kept for some of them beside that.
+    pub reserved: u64,
     /// Segments that can be written before garbage collection has to make room; negative when it
     /// lags behind. What a host pays for grows as this falls.
     pub headroom: i64,
@@ -154,9 +156,10 @@ impl Tally {
         change(&mut self.packed, before.packed, now.packed);
     }
 
-    /// The sectors that are charged.
+    /// The sectors that are charged: never more than a device has, whatever a catalogue says.
     pub(super) fn cost(self) -> u64 {
-        self.sectors.saturating_add(self.packed)
+        let most = 1 << 50;
+        self.sectors.saturating_add(self.packed).min(most)
     }
 }
 
@@ -179,6 +182,8 @@ pub struct Volume {
     pub shared: u64,
     /// When the driver has said that it was made; 0 for what is no snapshot.
     pub made: u64,
+    /// What is kept for it and its snapshots, in MiB.
+    pub reserved: u32,
     /// What the driver wants to know of it.
     pub label: [u8; LABEL],
     /// It is being deleted, and takes nothing.
@@ -202,6 +207,7 @@ impl Volume {
             form: Form::default(),
             shared: 0,
             made: 0,
+            reserved: 0,
             label,
             deleting: false,
             epoch: 1,
@@ -231,6 +237,7 @@ impl Volume {
             form: self.form,
             shared: self.shared,
             made: self.made,
+            reserved: self.reserved,
             label: self.label,
         }
     }
@@ -309,12 +316,12 @@ pub struct Store {
     /// Snapshots, by volume and the epoch that they have ended.
     pub(super) snapshots: BTreeMap<(Lineage, u32), Lineage>,
     pub(super) next_lineage: u32,
-    /// What is stored of all volumes.
-    pub(super) stored: Tally,
     pub(super) active: Table,
     pub(super) frozen: Table,
-    /// Blocks that records of both tables may add.
-    pub(super) pending: [u64; 2],
+    /// What volumes take, and what is kept for them.
+    pub(super) accounts: Accounts,
+    /// Writes for which there is no space now.
+    pub(super) parked: Vec<Parked>,
     pub(super) lanes: [LaneState; 3],
     /// Batches to be used again.
     pub(super) spare: Vec<Batch>,
@@ -402,6 +409,7 @@ impl Store {
         Space {
             capacity: self.limits.capacity,
             used: self.used(),
+            reserved: self.accounts.reserved(),
             headroom: self.headroom(),
         }
     }
@@ -423,8 +431,17 @@ impl Store {
 
     /// Blocks in use, at most.
     pub(super) fn used(&self) -> u64 {
-        let data = self.stored.cost().div_ceil(BLOCK_SECTORS);
-        data + 2 * self.pages.used() + self.pending[0] + self.pending[1]
+        self.accounts.taken() + self.system()
+    }
+
+    /// Blocks of the map that belong to no volume.
+    fn system(&self) -> u64 {
+        2 * self.pages.used().saturating_sub(self.accounts.pages())
+    }
+
+    /// Blocks that all volumes may claim.
+    pub(super) fn rest(&self) -> u64 {
+        self.limits.capacity.saturating_sub(self.system())
     }
 
     /// Segments that can be written before room has to be made.

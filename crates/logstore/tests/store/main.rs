@@ -11,6 +11,7 @@ mod load;
 mod model;
 mod packed;
 mod referenced;
+mod reserved;
 mod rows;
 mod snapshot_world;
 mod snapshots;

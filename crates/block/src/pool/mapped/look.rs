@@ -6,7 +6,7 @@ use flashyard_codec::compress::Codec;
 use flashyard_logstore::format::{BLOCK, SECTOR};
 use flashyard_logstore::{Form, ReadOnly as StoreReadOnly, State, Stats, Tally, Volume as Facts};
 
-use super::{Entry, MappedPool, volume};
+use super::{Entry, MappedPool, UNIT, volume};
 use crate::pool::facts::{Kind, PoolInfo, ReadOnly, VolumeForm, VolumeInfo};
 use crate::{Device, SharedDevice};
 
@@ -28,6 +28,7 @@ impl MappedPool {
                 allocated: tally.sectors * SECTOR as u64,
                 shared: shared << form.chunk_shift,
                 written: tally.chunks << form.chunk_shift,
+                reserved: facts.map_or(0, |facts| u64::from(facts.reserved) * UNIT),
                 form: shown(form),
                 owner: entry.label.owner.clone(),
             }
@@ -72,6 +73,7 @@ impl MappedPool {
             encrypted: self.inner.keys.is_some(),
             bytes: space.capacity * BLOCK as u64,
             free: space.capacity.saturating_sub(space.used) * BLOCK as u64,
+            reserved: space.reserved * BLOCK as u64,
             logical: sum(logical),
             snapshots: sum(snapshots),
             written: sum(|one| one.tally.chunks << one.form.chunk_shift),

@@ -5,7 +5,8 @@
 //! the device, `label` what is kept of a volume; `key_header` and `keys` have the keys of an
 //! encrypted pool; `opening` makes and opens pools; `requests` has the data of I/O at work, `coder`
 //! and `chunks` what becomes of them before they are stored, and `engine` does what the store says;
-//! `volume` is what users see, with `partial` for parts of chunks; `look` says what is there and
+//! `volume` is what users see, with `partial` for parts of chunks; `space` has quotas and what is
+//! reserved; `look` says what is there and
 //! `scrub` verifies it; `check` looks at a pool that is closed.
 //!
 //! Bounds: 960 volumes of 4 PiB each; all of them together may be larger than the pool.
@@ -25,6 +26,7 @@ mod repair;
 mod requests;
 mod scrub;
 mod snapshots;
+mod space;
 mod volume;
 
 use std::cell::{Cell, RefCell};
@@ -41,11 +43,13 @@ pub(super) use check::check;
 pub use key_header::KeyHeader;
 pub use layout::{LEAST_BYTES, VERSION};
 pub(super) use opening::overlay;
+pub(super) use space::UNIT;
 
 use self::coder::{Coder, Guard, Tools};
 use self::engine::{Asked, Engine};
 use self::keys::{Keys, Settled};
 use self::label::Label;
+use self::space::Tenants;
 use self::volume::Volume;
 use super::change::run_on;
 use super::copies::Start;
@@ -83,6 +87,7 @@ struct Inner {
     stuck: Cell<bool>,
     tools: Rc<Tools>,
     volumes: RefCell<BTreeMap<String, Entry>>,
+    tenants: RefCell<Tenants>,
     /// By the volume whose data they have, and their name.
     snapshots: RefCell<BTreeMap<(Lineage, String), Entry>>,
 }
@@ -274,6 +279,7 @@ impl Inner {
             let (lineage, request) = asked.map_err(|why| failed("creating a volume", why))?;
             requests.push(request);
             let device = self.open_volume(lineage)?;
+            self.own(lineage, label.owner.as_ref());
             made.push(Entry { label, device });
         }
         for request in requests {
@@ -396,6 +402,7 @@ impl Inner {
             .await
             .map_err(|why| failed("changing a volume", why))?;
         device.grown(blocks);
+        self.own(lineage, label.owner.as_ref());
         let mut volumes = self.volumes.borrow_mut();
         volumes.remove(name);
         volumes.insert(label.name.clone(), Entry { label, device });

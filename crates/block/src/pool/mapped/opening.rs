@@ -193,8 +193,10 @@ impl MappedPool {
             stuck: Cell::new(false),
             tools: Rc::default(),
             volumes: RefCell::default(),
+            tenants: RefCell::default(),
             snapshots: RefCell::default(),
         };
+        let mut owners = Vec::new();
         for volume in inner.engine.store.borrow().volumes() {
             if volume.deleting {
                 continue;
@@ -207,8 +209,12 @@ impl MappedPool {
                 let key = (volume.data, name);
                 inner.snapshots.borrow_mut().insert(key, entry);
             } else {
+                owners.push((volume.lineage, entry.label.owner.clone()));
                 inner.volumes.borrow_mut().insert(name, entry);
             }
+        }
+        for (lineage, owner) in owners {
+            inner.own(lineage, owner.as_ref());
         }
         Ok(Self {
             inner: Rc::new(inner),

@@ -187,7 +187,8 @@ impl Requests {
             | Refused::HasSnapshots
             | Refused::HasClones
             | Refused::NotNewest
-            | Refused::TooManySnapshots => IoError::Busy,
+            | Refused::TooManySnapshots
+            | Refused::Space(_) => IoError::Busy,
         }
     }
 

@@ -319,6 +319,7 @@ impl Inner {
             .ask(|store, request| store.clone_snapshot(request, layer, bytes));
         let lineage = made.await.map_err(|why| failed("making a clone", why))?;
         let device = self.open_volume(lineage)?;
+        self.own(lineage, label.owner.as_ref());
         let entry = Entry {
             label,
             device: Rc::clone(&device),

@@ -66,6 +66,7 @@ pub(super) fn list(metadata: &Metadata) -> Vec<VolumeInfo> {
         allocated: record.runs.iter().map(|run| run.count * EXTENT_BYTES).sum(),
         shared: 0,
         written: record.runs.iter().map(|run| run.count * EXTENT_BYTES).sum(),
+        reserved: 0,
         form: VolumeForm::default(),
         owner: None,
     };

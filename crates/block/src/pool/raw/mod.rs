@@ -294,6 +294,7 @@ impl RawPool {
             block_size: metadata.block_size,
             bytes,
             free,
+            reserved: 0,
             logical: bytes - free,
             snapshots: 0,
             written: bytes - free,
