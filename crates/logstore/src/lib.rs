@@ -69,6 +69,10 @@
 //! deleted gives its leaves to the next one, some in each checkpoint. A clone is a volume above a
 //! snapshot.
 //!
+//! A volume claims what it takes with its snapshots, or what is [reserved](Store::reserve) for it;
+//! no write is taken that would make all claims more than the pool has, or those of an owner more
+//! than its [quota](Store::set_quota). What waits for a cut to know holds up nobody else.
+//!
 //! What is compressed is packed to sectors of 512 bytes; all else begins at a whole block.
 //! Checksums are of the stored bytes, so garbage collection and the check need no codec and no key.
 //!

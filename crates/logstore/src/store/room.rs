@@ -184,8 +184,16 @@ impl Store {
     /// Pages that data in a leaf may add to the map.
     fn new_pages(&self, lineage: Lineage, leaf: u64) -> u64 {
         // Records that make room may take a leaf away that is there.
-        let frees = self.accounts.family(lineage).freed != [false; 2];
-        let volume = self.volumes.get(&lineage).filter(|_| !frees);
+        if self.accounts.family(lineage).freed != [false; 2] {
+            return NEW_LEAF;
+        }
+        // What came before has paid for it.
+        let comes = self.active.has_leaf(lineage, leaf)
+            || self.fresh(lineage).is_none() && self.frozen.has_leaf(lineage, leaf);
+        if comes {
+            return 0;
+        }
+        let volume = self.volumes.get(&lineage);
         volume.map_or(NEW_LEAF, |volume| volume.tree.missing(leaf))
     }
 
