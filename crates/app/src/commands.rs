@@ -348,9 +348,10 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
         VolumeCommand::Show { name } => Request::Show(KindName::Volume, name),
         VolumeCommand::Set { name, change } => Request::SetVolume {
             name,
-            change: match (change.size, change.read_only) {
-                (Some(size), _) => VolumeChange::Size(size),
-                (None, read_only) => VolumeChange::ReadOnly(read_only == Some(OnOff::On)),
+            change: match (change.size, change.reserve, change.read_only) {
+                (Some(size), ..) => VolumeChange::Size(size),
+                (_, Some(reserve), _) => VolumeChange::Reserve(reserve),
+                (.., read_only) => VolumeChange::ReadOnly(read_only == Some(OnOff::On)),
             },
         },
         VolumeCommand::Delete { name, yes: true } => Request::Delete(KindName::Volume, name),
@@ -365,6 +366,7 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
             compression,
             chunk,
             size,
+            reserve,
             tenant,
             keep,
             erase,
@@ -383,6 +385,7 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
                 compression,
                 chunk,
                 size,
+                reserve: reserve.filter(|it| it.0 > 0),
                 tenant,
                 content: match (keep, erase) {
                     (true, _) => Some(ContentName::Keep),
@@ -477,6 +480,7 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
                 guarantee: owed.guarantee,
                 limit: owed.limit,
                 latency_target: owed.latency_target,
+                quota: owed.quota.into_iter().collect(),
             }
             .without_empty(),
             force: owed.force,
@@ -495,6 +499,7 @@ pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
                 guarantee: owed.guarantee,
                 limit: owed.limit,
                 latency_target: owed.latency_target,
+                quota: owed.quota.into_iter().collect(),
             };
             if change == TenantChange::default() {
                 return Err(Invalid::NothingToChange.into());

@@ -12,6 +12,7 @@ mod space;
 mod view;
 mod why;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
 pub use migration::{MigrationState, MigrationView};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 pub use snapshots::*;
-pub use space::SpaceView;
+pub use space::{QuotaView, SpaceView};
 pub use view::*;
 pub use why::*;
 
@@ -305,6 +306,8 @@ impl Request {
 pub enum VolumeChange {
     /// How large it is to be.
     Size(Size),
+    /// What is kept for it in its pool; 0 is nothing.
+    Reserve(Size),
     /// Whether writes are refused.
     ReadOnly(bool),
 }
@@ -331,6 +334,9 @@ pub struct TenantChange {
     /// The new latency target; zero removes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_target: Option<Span>,
+    /// New quotas by pool; zero removes one.
+    #[serde(default)]
+    pub quota: BTreeMap<String, Size>,
 }
 
 /// What is to change in a function; what is not given stays.

@@ -247,7 +247,7 @@ impl fmt::Display for Invalid {
                 "only versions of one volume can be compared; give another snapshot of `{volume}`, or `{volume}` itself"
             ),
             Self::NothingToChange => f.write_str(
-                "nothing to change: give --host, --class, --weight, --guarantee, --limit or --latency-target",
+                "nothing to change: give --host, --class, --weight, --guarantee, --limit, --latency-target or --quota",
             ),
             Self::NoPermissions => {
                 f.write_str("nothing to change: give --mode, --owner, --group or --doorbells")

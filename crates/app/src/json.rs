@@ -21,7 +21,7 @@ const SCHEMA_VERSION: u32 = 2;
 /// All keys of what a target tells of, by the place where that stands: the noun of the answer, and
 /// keys below it; or `*` and a key that means the same wherever it is. What has nothing to tell of
 /// one is null there.
-const KEYS: [(&str, &[&str]); 16] = [
+const KEYS: [(&str, &[&str]); 17] = [
     (
         "devices",
         &[
@@ -119,6 +119,7 @@ const KEYS: [(&str, &[&str]); 16] = [
             "size",
             "free_bytes",
             "used_bytes",
+            "reserved_bytes",
             "logical_bytes",
             "snapshot_bytes",
             "written_bytes",
@@ -166,6 +167,7 @@ const KEYS: [(&str, &[&str]); 16] = [
             "guarantee",
             "limit",
             "latency_target",
+            "quotas",
             "subnqn",
             "serial",
             "model",
@@ -187,6 +189,7 @@ const KEYS: [(&str, &[&str]); 16] = [
             "size",
             "compression",
             "chunk_bytes",
+            "reserved_bytes",
             "tenant",
             "content",
             "nsid",
@@ -198,6 +201,8 @@ const KEYS: [(&str, &[&str]); 16] = [
             "block_size",
             "own_bytes",
             "shared_bytes",
+            "written_bytes",
+            "compression_ratio",
             "state",
             "fault",
             "note",
@@ -250,6 +255,16 @@ const KEYS: [(&str, &[&str]); 16] = [
     (
         "why.devices.causes",
         &["kind", "cause", "tenant", "share", "us"],
+    ),
+    (
+        "*.quotas",
+        &[
+            "pool",
+            "quota_bytes",
+            "used_bytes",
+            "reserved_bytes",
+            "space_hint",
+        ],
     ),
     ("*.guarantee", &RATES),
     ("*.limit", &RATES),
@@ -389,7 +404,7 @@ mod tests {
                 json!([{"name": "p", "more": 1}]),
                 json!({"schema_version": 2, "pools": [{
                     "name": "p", "devices": null, "kind": null, "key": null, "uuid": null, "size": null,
-                    "free_bytes": null, "used_bytes": null, "logical_bytes": null, "snapshot_bytes": null,
+                    "free_bytes": null, "used_bytes": null, "reserved_bytes": null, "logical_bytes": null, "snapshot_bytes": null,
                     "written_bytes": null, "stored_bytes": null, "compression_ratio": null, "space_hint": null,
                     "array_uuid": null, "members": [], "rebuild_percent": null, "rebuild_left_seconds": null,
                     "scrub": null, "mismatches": null, "unresolved": null, "dirty_bytes": null, "notes": [],

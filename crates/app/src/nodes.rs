@@ -59,7 +59,7 @@ impl Node {
                     listed.map(|info| (info.name.clone(), info)).collect()
                 },
             }),
-            Self::Pool(pool) => Report::Pool(pool.info()),
+            Self::Pool(pool) => Report::Pool(pool.info(), pool.tenants()),
             Self::Function(function) => Report::Function(function.report()),
         }
     }

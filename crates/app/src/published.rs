@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flashyard_block::array::Status;
 use flashyard_block::fault::{FaultCounts, FaultRule};
-use flashyard_block::pool::PoolInfo;
+use flashyard_block::pool::{PoolInfo, TenantSpace};
 use flashyard_block::{Info, IoError};
 use flashyard_drives::FlashStats;
 use flashyard_drives::open_channel::PartitionInfo;
@@ -28,8 +28,8 @@ pub enum Report {
     Array(Info, Box<Status>),
     /// Of a device that is cut into partitions.
     Channels(Channels),
-    /// Of a pool.
-    Pool(PoolInfo),
+    /// Of a pool, and what tenants have of it.
+    Pool(PoolInfo, Vec<TenantSpace>),
     /// Of a function.
     Function(FunctionReport),
 }

@@ -37,6 +37,8 @@ pub use document::{Document, Keys, Section, differences, merge, name_of, names_b
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use fault::{FaultLayerSpec, FaultSpec};
+use std::collections::BTreeMap;
+
 use flashyard_block::pool::VolumeForm;
 pub use flat::FlatDevice;
 pub use function::{DoorbellName, FunctionSpec, SocketMode};
@@ -132,6 +134,10 @@ pub struct TenantSpec {
     /// What 99 of 100 of its latency-sensitive I/Os should stay under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_target: Option<Span>,
+    /// What its volumes and their snapshots may take of mapped pools, with what is reserved for
+    /// them: a size for each pool's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub quota: BTreeMap<String, Size>,
 }
 
 fn default_weight() -> u32 {
@@ -177,6 +183,10 @@ pub struct VolumeSpec {
     /// device the target keeps here what it has given away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Size>,
+    /// Space of its mapped pool that is kept for it and its snapshots, what they take included, so
+    /// that no other volume can have it; none if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Size>,
     /// Who it belongs to.
     pub tenant: String,
     /// UUID that hosts know it by; a new one if not given.

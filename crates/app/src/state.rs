@@ -317,6 +317,23 @@ impl State {
         self.change(|transaction| put_volume(transaction, &spec))
     }
 
+    /// Remembers what is kept for a volume.
+    pub fn set_volume_reserve(
+        &mut self,
+        record: &VolumeRecord,
+        reserve: Option<Size>,
+    ) -> Result<VolumeRecord, StateError> {
+        let spec = VolumeSpec {
+            reserve,
+            ..record.spec.clone()
+        };
+        self.change(|transaction| put_volume(transaction, &spec))?;
+        Ok(VolumeRecord {
+            spec,
+            ..record.clone()
+        })
+    }
+
     /// Forgets a device, pool, tenant, volume or function.
     pub fn remove(&mut self, kind: Kind, name: &str) -> Result<(), StateError> {
         self.change(|transaction| {

@@ -150,11 +150,18 @@ pub fn print_list(kind: KindName, rows: &[Value]) {
         let trouble = row["fault"]
             .as_str()
             .or(row["guarantee_hint"].as_str())
-            .or(row["space_hint"].as_str());
+            .or(row["space_hint"].as_str())
+            .or_else(|| quota_hint(row));
         if let Some(fault) = trouble {
             say_line!("{}: {fault}", row["name"].as_str().unwrap_or_default());
         }
     }
+}
+
+/// What is to be done about the first quota of a tenant that is nearly used up.
+fn quota_hint(row: &Value) -> Option<&str> {
+    let mut quotas = row["quotas"].as_array().into_iter().flatten();
+    quotas.find_map(|quota| quota["space_hint"].as_str())
 }
 
 /// Prints one thing, a line for each property.

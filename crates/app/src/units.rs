@@ -235,14 +235,16 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// Keys of a configuration that are sizes.
+pub const SIZES: [&str; 5] = ["size", "chunk", "reserve", "max_transfer", "in_capsule"];
+
 /// The value of a key of a configuration for people, with its unit; nothing is its default.
 pub fn shown(key: &str, value: Option<&Value>) -> String {
+    let is_quota = key.starts_with("quota.");
     let key = key.rsplit('.').next().unwrap_or(key);
     match (value, value.and_then(Value::as_u64)) {
         (None | Some(Value::Null), _) => "(default)".to_owned(),
-        (_, Some(bytes)) if ["size", "chunk", "max_transfer", "in_capsule"].contains(&key) => {
-            size(bytes)
-        }
+        (_, Some(bytes)) if is_quota || SIZES.contains(&key) => size(bytes),
         (_, Some(bytes)) if key.ends_with("bandwidth") => bandwidth(bytes as f64),
         (_, Some(bytes)) if ["from", "to"].contains(&key) => size(bytes),
         (_, Some(us)) if ["latency_target", "latency", "spread"].contains(&key) => {
@@ -250,8 +252,10 @@ pub fn shown(key: &str, value: Option<&Value>) -> String {
         }
         (Some(Value::Object(keys)), _) => {
             let keys = keys.iter();
+            let within = if key == "quota" { "quota." } else { "" };
+            let shown = |key: &str, value| shown(&format!("{within}{key}"), Some(value));
             let keys: Vec<String> = keys
-                .map(|(key, value)| format!("{key} {}", shown(key, Some(value))))
+                .map(|(key, value)| format!("{key} {}", shown(key, value)))
                 .collect();
             keys.join(", ")
         }

@@ -5,7 +5,7 @@ use flashyard_time::Duration;
 
 use super::reach::Reach;
 use crate::options::whole;
-use crate::spec::{ClassName, RatesSpec, Span, ValueError};
+use crate::spec::{ClassName, RatesSpec, Size, Span, ValueError};
 use crate::units::UnitError;
 
 /// `flashyard tenant`.
@@ -35,6 +35,10 @@ pub struct OwedArgs {
     /// What 99 of 100 of its latency-sensitive I/Os should stay under, such as `500us`, or `none`
     #[arg(long, help_heading = "Sharing", value_name = "SPAN", value_parser = parse_target)]
     pub latency_target: Option<Span>,
+    /// What its volumes and their snapshots may take of a mapped pool, such as `safe=100GiB`, or
+    /// `safe=none`; may be repeated
+    #[arg(long, help_heading = "Sharing", value_name = "POOL=SIZE", value_parser = parse_quota)]
+    pub quota: Vec<(String, Size)>,
     /// Take a guarantee that a device cannot give, or that its policy does not keep
     #[arg(long, help_heading = "Sharing")]
     pub force: bool,
@@ -45,6 +49,19 @@ fn parse_rates(text: &str) -> Result<RatesSpec, ValueError> {
         "none" => Ok(RatesSpec::default()),
         rates => rates.parse(),
     }
+}
+
+fn parse_quota(text: &str) -> Result<(String, Size), ValueError> {
+    let (pool, size) = text
+        .split_once('=')
+        .ok_or_else(|| ValueError::Quota(text.to_owned()))?;
+    let size = match size {
+        "none" => Size(0),
+        size => size
+            .parse()
+            .map_err(|error| ValueError::In(pool.to_owned(), error))?,
+    };
+    Ok((pool.to_owned(), size))
 }
 
 fn parse_target(text: &str) -> Result<Span, UnitError> {
@@ -102,7 +119,8 @@ pub enum TenantCommand {
     /// Change a tenant; what is not given stays as it is
     #[command(
         after_help = "Examples:\n  flashyard tenant set db --host nqn.… --host nqn.…\n  \
-        flashyard tenant set db --latency-target 500us --limit none"
+        flashyard tenant set db --latency-target 500us --limit none\n  \
+        flashyard tenant set db --quota safe=100GiB"
     )]
     Set {
         /// Its name

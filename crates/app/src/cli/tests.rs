@@ -121,6 +121,7 @@ const NAMED: [(&str, &[&str]); 36] = [
     ("--policy", &["partition import"]),
     ("--qd", &["perf"]),
     ("--queues", &["perf"]),
+    ("--quota", &["tenant set"]),
     ("--read-only", &["volume create", "volume import"]),
     ("--restore-state", &["serve"]),
     ("--state", &["serve", "restore", "status", "volume list"]),

@@ -330,6 +330,14 @@ pub enum VolumeCommand {
         /// Its size
         #[arg(long, help_heading = "Place")]
         size: Option<Size>,
+        /// Space of its mapped pool that no other volume can have [default: none]
+        #[arg(
+            long,
+            help_heading = "Place",
+            value_name = "SIZE",
+            conflicts_with = "device"
+        )]
+        reserve: Option<Size>,
         /// Who it belongs to
         #[arg(long, help_heading = "Owner")]
         tenant: String,
@@ -397,9 +405,10 @@ pub enum VolumeCommand {
         #[arg(long, help_heading = "Content")]
         read_only: bool,
     },
-    /// Grow a volume, or refuse or take writes; connected hosts see it at once
+    /// Grow a volume, keep space for it, or refuse or take writes; connected hosts see it at once
     #[command(
         after_help = "Examples:\n  flashyard volume set orders --size 4GiB\n  \
+        flashyard volume set orders --reserve 1GiB\n  \
         flashyard volume set orders --read-only on\n\n\
         Writes that were in flight finish; later ones are answered Namespace is Write Protected."
     )]
@@ -484,6 +493,9 @@ pub struct VolumeChangeArgs {
     /// The new size, not less than the present one
     #[arg(long, help_heading = "Change")]
     pub size: Option<Size>,
+    /// The space of its mapped pool that no other volume can have; 0 is none
+    #[arg(long, help_heading = "Change", value_name = "SIZE")]
+    pub reserve: Option<Size>,
     /// Whether writes are refused
     #[arg(long, help_heading = "Change")]
     pub read_only: Option<OnOff>,

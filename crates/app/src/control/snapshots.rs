@@ -152,12 +152,18 @@ pub struct SnapshotView {
 }
 
 /// Where the data of a volume in a mapped pool are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StoredView {
     /// Bytes that it stores itself.
     pub own_bytes: u64,
     /// Bytes that it has and snapshots store.
     pub shared_bytes: u64,
+    /// Bytes of those that it stores itself before they were compressed; not of a snapshot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub written_bytes: Option<u64>,
+    /// How many times more was written; nothing while nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression_ratio: Option<f64>,
 }
 
 /// A part of what differs between two versions of a volume.

@@ -11,7 +11,7 @@ use super::health::HealthView;
 use super::migration::MigrationView;
 use super::plan::AppliedView;
 use super::snapshots::{DiffView, SnapshotView, StoredView};
-use super::space::SpaceView;
+use super::space::{QuotaView, SpaceView};
 use super::why::WhyView;
 use crate::api::Shows;
 use crate::spec::{
@@ -307,6 +307,9 @@ pub struct TenantView {
     /// What 99 of 100 of its latency-sensitive I/Os should stay under.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_target: Option<Span>,
+    /// What its volumes may take of pools, and what they do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<QuotaView>,
     pub subnqn: String,
     pub serial: String,
     pub model: String,
@@ -405,6 +408,9 @@ pub struct VolumeView {
     pub compression: Option<CompressionName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunk_bytes: Option<u64>,
+    /// What is kept for it and its snapshots in its pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_bytes: Option<Size>,
     /// What was to become of data on a device that is given away whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentName>,

@@ -318,6 +318,10 @@ impl Work<'_> {
             Before::Function(name, None) => self.unmake(Section::Function, name),
             Before::Function(_, Some(spec)) => self.change_function(spec.clone()),
             Before::Volume(name, Some(spec)) => {
+                if self.volume(name)?.1.record.spec.reserve != spec.reserve {
+                    let was = VolumeChange::Reserve(spec.reserve.unwrap_or(Size(0)));
+                    self.set_volume(name, was)?;
+                }
                 let was = spec.read_only == Some(true);
                 match self.volume(name)?.1.record.spec.read_only == Some(true) {
                     now if now == was => Ok(()),

@@ -239,6 +239,8 @@ impl From<PoolError> for Fault {
             | PoolError::HasClones { .. } => Self::InUse(InUse::Pool(error)),
             PoolError::Full { .. }
             | PoolError::TooManyVolumes
+            | PoolError::Reserved { .. }
+            | PoolError::AllReserved(_)
             | PoolError::Fragmented
             | PoolError::NoSnapshots
             | PoolError::NotNewest { .. }

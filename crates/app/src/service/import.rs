@@ -483,6 +483,7 @@ fn imported(volume: &VolumeInfo, pool: &str, tenant: &str) -> VolumeSpec {
         compression: CompressionName::found(volume.form.compression),
         chunk: VolumeSpec::normal_chunk(Some(Size(volume.form.chunk.into()))),
         size: Some(Size(volume.bytes)),
+        reserve: (volume.reserved > 0).then_some(Size(volume.reserved)),
         tenant: tenant.to_owned(),
         uuid: Some(NamespaceUuid(Uuid::from_bytes(volume.uuid))),
         nguid: nguid.filter(|nguid| *nguid != volume.uuid).map(Hex),

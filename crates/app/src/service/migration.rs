@@ -148,6 +148,7 @@ impl Work<'_> {
         let (record, moving) = self.moving(id)?;
         let bytes = record.spec.size.map_or(0, |size| size.0);
         let (wanted, volume, form) = (copy_name(&moving), volume.to_owned(), record.spec.form());
+        let reserve = record.spec.reserve.map_or(0, |size| size.0);
         self.in_pool_of(&moving.pool, move |pool| async move {
             if pool.find(moving.uuid.into_bytes()).is_some() {
                 return Ok(());
@@ -155,11 +156,18 @@ impl Work<'_> {
             if pool.volume(&volume).is_some() {
                 return Err(PoolError::Exists(volume));
             }
-            let mut copy = NewVolume::new(wanted, moving.uuid.into_bytes(), bytes);
+            let mut copy = NewVolume::new(wanted.clone(), moving.uuid.into_bytes(), bytes);
             if pool.info().kind == pool::Kind::Mapped {
                 copy.form = form;
             }
-            pool.create_volumes(vec![copy]).await.map(drop)
+            pool.create_volumes(vec![copy]).await?;
+            if pool.info().kind == pool::Kind::Mapped
+                && let Err(error) = pool.reserve(vec![(wanted.clone(), reserve)]).await
+            {
+                pool.delete(&wanted).await?;
+                return Err(error);
+            }
+            Ok(())
         })
     }
 

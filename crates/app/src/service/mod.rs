@@ -36,6 +36,7 @@ mod reality;
 mod settings;
 mod snapshot_fault;
 mod snapshots;
+mod space;
 mod switches;
 mod turns;
 mod view;
@@ -463,6 +464,7 @@ impl Work<'_> {
         spec.guarantee = change.guarantee.or(spec.guarantee);
         spec.limit = change.limit.or(spec.limit);
         spec.latency_target = change.latency_target.or(spec.latency_target);
+        spec.quota.extend(change.quota);
         let spec = spec.without_empty();
         spec.check()?;
         self.measure_devices_of(&spec, None)?;
@@ -475,6 +477,9 @@ impl Work<'_> {
     fn put_tenants(&mut self, specs: Vec<TenantSpec>, checked: Checked) -> Result<(), Fault> {
         let target = Arc::clone(self.target);
         let specs: Vec<TenantSpec> = specs.into_iter().map(|spec| self.with_nqn(spec)).collect();
+        if checked == Checked::Now {
+            specs.iter().try_for_each(|spec| self.check_quotas(spec))?;
+        }
         let ids = self.commit(|state, stack| {
             if checked == Checked::Now {
                 stack.check_promises(&specs, &[])?;
@@ -503,6 +508,7 @@ impl Work<'_> {
         })?;
         for id in ids {
             self.tell_share(id);
+            self.tell_quotas(id);
         }
         Ok(())
     }

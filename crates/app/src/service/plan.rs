@@ -289,6 +289,15 @@ impl Planner<'_> {
             {
                 self.plan.grow.push((name.to_owned(), size));
             }
+            if wanted.reserve != record.spec.reserve {
+                let reserve = wanted.reserve.unwrap_or(Size(0));
+                let step = Step::SetVolume(name.to_owned(), VolumeChange::Reserve(reserve));
+                // What is given up is there for others.
+                match wanted.reserve < record.spec.reserve {
+                    true => changes.insert(0, step),
+                    false => changes.push(step),
+                }
+            }
             let read_only = wanted.read_only == Some(true);
             if read_only != (record.spec.read_only == Some(true)) {
                 let change = VolumeChange::ReadOnly(read_only);
@@ -329,6 +338,7 @@ impl Planner<'_> {
             kind: VolumeKind::normal(wanted.kind.or(now.kind)),
             compression: CompressionName::normal(wanted.compression.or(now.compression)),
             chunk: VolumeSpec::normal_chunk(wanted.chunk.or(now.chunk)),
+            reserve: wanted.reserve.filter(|size| size.0 > 0),
             ..wanted
         };
         if wanted.size < now.size {

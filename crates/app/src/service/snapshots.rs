@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::fault::{Refused, Unavailable};
 use super::snapshot_fault::SnapshotFault;
+use super::view::ratio;
 use super::work::Work;
 use super::{Checked, Fault};
 use crate::control::{
@@ -339,6 +340,7 @@ impl Work<'_> {
             compression: origin.spec.compression,
             chunk: origin.spec.chunk,
             size: Some(Size(of.size)),
+            reserve: None,
             tenant,
             uuid: Some(of.uuid),
             nguid: None,
@@ -366,15 +368,18 @@ impl Work<'_> {
                 return None;
             }
             let volumes = pool.list().into_iter();
-            let volumes = volumes.map(|one| (one.uuid, one.allocated, one.shared));
+            let volumes =
+                volumes.map(|one| (one.uuid, one.allocated, one.shared, Some(one.written)));
             let snapshots = pool.snapshots().into_iter();
-            let snapshots = snapshots.map(|one| (one.uuid, one.allocated, one.shared));
+            let snapshots = snapshots.map(|one| (one.uuid, one.allocated, one.shared, None));
             volumes.chain(snapshots).find(|one| one.0 == uuid)
         });
-        let (_, own_bytes, shared_bytes) = found??;
+        let (_, own_bytes, shared_bytes, written_bytes) = found??;
         Some(StoredView {
             own_bytes,
             shared_bytes,
+            written_bytes,
+            compression_ratio: written_bytes.and_then(|written| ratio(written, own_bytes)),
         })
     }
 

@@ -196,7 +196,7 @@ impl Work<'_> {
         let core = device.and_then(|device| self.graph.device(device)?.home);
         let report = core.and_then(|core| self.report(core, id));
         let space = match report.as_deref() {
-            Some(Report::Pool(info)) => Some(info),
+            Some(Report::Pool(info, _)) => Some(info),
             _ => None,
         };
         View::Pool(Box::new(PoolView {
@@ -209,11 +209,12 @@ impl Work<'_> {
                 size: info.bytes,
                 free_bytes: info.free,
                 used_bytes: info.bytes - info.free,
+                reserved_bytes: info.reserved,
                 logical_bytes: info.logical,
                 snapshot_bytes: info.snapshots,
                 written_bytes: info.written,
                 stored_bytes: info.stored,
-                compression_ratio: ratio(info),
+                compression_ratio: ratio(info.written, info.stored),
                 block_size: info.block_size,
                 space_hint: space_hint(info),
             }),
@@ -268,6 +269,7 @@ impl Work<'_> {
         functions.sort_unstable();
         let (guarantee_state, guarantee_hint) = self.view_guarantee(&spec);
         let promises = self.view_promises(id, record, observed);
+        let quotas = self.view_quotas(&spec);
         View::Tenant(Box::new(TenantView {
             volumes,
             functions,
@@ -278,6 +280,7 @@ impl Work<'_> {
             guarantee: spec.guarantee,
             limit: spec.limit,
             latency_target: spec.latency_target,
+            quotas,
             subnqn: names.nqn,
             serial: names.serial,
             model: names.model,
@@ -321,6 +324,7 @@ impl Work<'_> {
             device: spec.device,
             tenant: spec.tenant,
             compression: spec.compression,
+            reserved_bytes: spec.reserve,
             chunk_bytes: spec.kind.map(|_| u64::from(form.chunk)),
             content: spec.content,
         }))
@@ -374,7 +378,7 @@ impl Work<'_> {
         marks.find_map(|pool| {
             let device = self.graph.device_under(pool)?;
             let report = self.report(self.graph.device(device)?.home?, pool)?;
-            let Report::Pool(info) = &*report else {
+            let Report::Pool(info, _) = &*report else {
                 return None;
             };
             Some(read_only_text(self.graph.name(pool), info.read_only?))
@@ -445,17 +449,17 @@ fn size_of(info: &Info) -> Size {
 }
 
 /// How many times more was written than it takes, in hundredths.
-fn ratio(info: &PoolInfo) -> Option<f64> {
-    (info.stored > 0).then(|| (info.written as f64 / info.stored as f64 * 100.0).round() / 100.0)
+pub(super) fn ratio(written: u64, stored: u64) -> Option<f64> {
+    (stored > 0).then(|| (written as f64 / stored as f64 * 100.0).round() / 100.0)
 }
 
 /// What is to be done before a mapped pool is full: its volumes may be larger than it together.
 fn space_hint(info: &PoolInfo) -> Option<String> {
-    let used = info.bytes - info.free;
+    let used = info.bytes - info.free + info.reserved;
     let is_near = info.kind == pool::Kind::Mapped && used * 4 >= info.bytes * 3;
     is_near.then(|| {
         format!(
-            "{} % of its space is used, and its volumes may ask for more: when it is full writes fail with Capacity Exceeded; \
+            "{} % of its space is used or reserved, and its volumes may ask for more: when it is full writes fail with Capacity Exceeded; \
              delete a volume, or have hosts discard what they do not need",
             used * 100 / info.bytes.max(1)
         )

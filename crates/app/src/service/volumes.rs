@@ -12,6 +12,7 @@ use flashyard_engine::{ConfigError, DeviceHandle, NamespaceSpec};
 use super::cleared::Cleared;
 use super::fault::{InUse, Invalid, Unavailable};
 use super::snapshot_fault::SnapshotFault;
+use super::space::{New, make_in_pool};
 use super::work::Work;
 use super::{Checked, Fault, Stack, Subject, no_such};
 use crate::control::{KindName, View, VolumeChange};
@@ -113,6 +114,7 @@ impl Work<'_> {
     pub(super) fn set_volume(&mut self, name: &str, change: VolumeChange) -> Result<View, Fault> {
         match change {
             VolumeChange::Size(size) => self.grow_volume(name, size),
+            VolumeChange::Reserve(size) => self.reserve_space(name, size),
             VolumeChange::ReadOnly(false) if self.volume(name)?.1.record.spec.is_snapshot() => {
                 Err(SnapshotFault::IsSnapshot(name.to_owned()).into())
             }
@@ -259,9 +261,13 @@ impl Work<'_> {
         if self.record(id)?.spec.is_snapshot() {
             return Ok(());
         }
-        let kept = self.in_pool(id, |pool, record| async move {
+        let quota = self.quota_of(&self.record(id)?.spec);
+        let kept = self.in_pool(id, move |pool, record| async move {
             match pool.find(record.uuid.into_bytes()) {
-                Some((volume, _)) => pool.set_owner(&volume, record.owner()).await,
+                Some((volume, _)) => {
+                    pool.set_quota(&record.spec.tenant, quota);
+                    pool.set_owner(&volume, record.owner()).await
+                }
                 None => Ok(()),
             }
         });
@@ -288,6 +294,7 @@ impl Work<'_> {
         }
         // It can wait, too: only an import looks at it.
         let _ = self.keep_owner(id);
+        let _ = self.keep_reserve(id);
         let Some(wanted) = record.spec.size else {
             return Ok(());
         };
@@ -360,6 +367,7 @@ impl Work<'_> {
     fn take_form(&self, spec: &mut VolumeSpec) -> Result<(), Fault> {
         let [short, long] = VolumeForm::CHUNKS.map(u64::from);
         spec.compression = CompressionName::normal(spec.compression);
+        spec.reserve = spec.reserve.filter(|size| size.0 > 0);
         let chunk = match spec.chunk {
             None if spec.compression.is_some() && spec.content.is_none() => long,
             None => short,
@@ -368,6 +376,9 @@ impl Work<'_> {
         };
         spec.chunk = VolumeSpec::normal_chunk(Some(Size(chunk)));
         match self.kind_of(spec) {
+            pool::Kind::Raw if spec.reserve.is_some() => {
+                Err(PoolError::AllReserved("reservations").into())
+            }
             pool::Kind::Raw if !spec.form().is_plain() => {
                 Err(PoolError::Plain(spec.name.clone()).into())
             }
@@ -400,7 +411,7 @@ impl Work<'_> {
 
     /// Brings volumes into their pools, which give them zeroes: those of one pool in one change.
     pub(super) fn make_volumes(&self, ids: &[NodeId]) -> Result<(), Fault> {
-        let mut pools: BTreeMap<String, Vec<NewVolume>> = BTreeMap::new();
+        let mut pools: BTreeMap<String, Vec<New>> = BTreeMap::new();
         for id in ids {
             let record = self.record(*id)?;
             // It is there, or it is lost: an empty one in its place would pass for its data.
@@ -408,8 +419,13 @@ impl Work<'_> {
                 continue;
             }
             let (owner, form) = (record.owner(), record.spec.form());
+            let quota = self.quota_of(&record.spec);
             let VolumeSpec {
-                name, pool, size, ..
+                name,
+                pool,
+                size,
+                reserve,
+                ..
             } = record.spec;
             if let (Some(pool), Some(Size(bytes))) = (pool, size) {
                 let uuid = record.uuid.into_bytes();
@@ -421,18 +437,21 @@ impl Work<'_> {
                     form,
                     owner,
                 };
-                pools.entry(pool).or_default().push(volume);
+                let reserve = reserve.map_or(0, |size| size.0);
+                let new = New {
+                    volume,
+                    reserve,
+                    quota,
+                };
+                pools.entry(pool).or_default().push(new);
             }
         }
         for (pool, mut wanted) in pools {
             let (pool, core) = self.pool_home(&pool)?;
             let made = self.cores.call(core, move |state| async move {
                 let pool = state.nodes.pool(pool).ok_or(PoolError::NotAPool)?;
-                wanted.retain(|volume| pool.find(volume.uuid).is_none());
-                match wanted.is_empty() {
-                    true => Ok(()),
-                    false => pool.create_volumes(wanted).await.map(drop),
-                }
+                wanted.retain(|new| pool.find(new.volume.uuid).is_none());
+                make_in_pool(&pool, wanted).await
             });
             made?;
         }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::crypt::KeyText;
 use super::{Config, SpecError, is_file};
+use crate::units;
 
 /// The keys of one table, with the tables in it.
 pub type Keys = Map<String, Value>;
@@ -65,7 +66,7 @@ impl Section {
     /// Whether what a key says can change once its object is there.
     pub fn can_change(self, key: &str) -> bool {
         match self {
-            Self::Volume => ["size", "read_only"].contains(&key),
+            Self::Volume => ["size", "reserve", "read_only"].contains(&key),
             _ => self.has_default(key),
         }
     }
@@ -79,7 +80,7 @@ impl Section {
             }
             Self::Pool => false,
             Self::Tenant => !["name", "nqn", "serial", "model"].contains(&key),
-            Self::Volume => key == "read_only",
+            Self::Volume => ["reserve", "read_only"].contains(&key),
             Self::Function => ["mode", "owner", "group", "doorbells"].contains(&key),
         }
     }
@@ -206,8 +207,8 @@ fn written(table: &Keys) -> Value {
         (1 << 10, "KiB"),
     ];
     let mut table = table.clone();
-    for key in ["size", "chunk", "max_transfer", "in_capsule"] {
-        let bytes = table.get(key).and_then(Value::as_u64).filter(|it| *it > 0);
+    let write = |value: &mut Value| {
+        let bytes = value.as_u64().filter(|it| *it > 0);
         let unit = bytes.and_then(|bytes| {
             let mut units = UNITS.iter();
             units.find_map(|(unit, name)| {
@@ -216,9 +217,17 @@ fn written(table: &Keys) -> Value {
             })
         });
         if let Some(text) = unit {
-            table.insert(key.to_owned(), Value::String(text));
+            *value = Value::String(text);
         }
+    };
+    for key in units::SIZES {
+        table.get_mut(key).into_iter().for_each(write);
     }
+    let quotas = table.get_mut("quota").and_then(Value::as_object_mut);
+    quotas
+        .into_iter()
+        .flatten()
+        .for_each(|(_, value)| write(value));
     Value::Object(table)
 }
 

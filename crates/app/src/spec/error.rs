@@ -175,6 +175,8 @@ pub enum ValueError {
     In(String, UnitError),
     /// A name of a rate.
     NoSuchRate(String),
+    /// A pool with its size.
+    Quota(String),
     /// What was done to a drive.
     Condition(String, UnknownCondition),
 }
@@ -517,6 +519,7 @@ impl fmt::Display for ValueError {
             Self::NoSuchRate(other) => {
                 write!(f, "there is no rate `{other}`: use {}", RATES.join(", "))
             }
+            Self::Quota(text) => write!(f, "`{text}` is no quota: write it like safe=100GiB"),
             Self::Condition(text, unknown) => write!(f, "`{text}` is no condition: {unknown}"),
         }
     }

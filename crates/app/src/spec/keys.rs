@@ -29,7 +29,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         ("target", "cores") => number(1, CORES_MOST as u64),
         ("target", "io_queues") => number(IO_QUEUES[0].into(), IO_QUEUES[1].into()),
         ("target", "queue_depth") => number(QUEUE_DEPTH[0].into(), QUEUE_DEPTH[1].into()),
-        (_, "size" | "max_transfer" | "in_capsule" | "faults.from" | "faults.to") => value(&SIZE),
+        (_, "size" | "reserve" | "max_transfer" | "in_capsule" | "faults.from" | "faults.to") => value(&SIZE),
         (_, "block_size") => "512 or 4096".into(),
         ("pool" | "volume", "kind") => names::<VolumeKind>(),
         ("volume", "compression") => names::<CompressionName>(),
@@ -68,6 +68,8 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "guarantee" | "limit" | "capability") => {
             "a table, such as { read_iops = \"20k\" }".into()
         }
+        ("tenant", "quota") => "a table, such as { safe = \"100GiB\" }".into(),
+        ("tenant", key) if key.starts_with("quota.") => value(&SIZE),
         (_, "latency_target" | "faults.latency" | "faults.spread") => value(&SPAN),
         (_, "devices") => list("ssd0"),
         (_, "spares") => list("ssd9"),

@@ -31,13 +31,14 @@ impl TenantSpec {
         }
     }
 
-    /// The same without rates and targets that are given but say nothing.
+    /// The same without rates, targets and quotas that are given but say nothing.
     #[must_use]
     pub fn without_empty(mut self) -> Self {
         let said = |rates: &RatesSpec| *rates != RatesSpec::default();
         self.guarantee = self.guarantee.filter(said);
         self.limit = self.limit.filter(said);
         self.latency_target = self.latency_target.filter(|span| span.0 > Duration::ZERO);
+        self.quota.retain(|_, size| size.0 > 0);
         self
     }
 

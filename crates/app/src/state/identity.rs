@@ -136,6 +136,7 @@ impl State {
             kind,
             compression: record.spec.compression.filter(|_| of_mapped),
             chunk: record.spec.chunk.filter(|_| of_mapped),
+            reserve: record.spec.reserve.filter(|_| of_mapped),
             ..record.spec.clone()
         };
         let left = MoveRecord {

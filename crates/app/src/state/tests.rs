@@ -2,6 +2,7 @@
 
 mod damage;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use flashyard_testbed::Scratch;
@@ -25,6 +26,7 @@ fn tenant(name: &str) -> TenantSpec {
         guarantee: None,
         limit: None,
         latency_target: None,
+        quota: BTreeMap::new(),
     }
 }
 
@@ -59,6 +61,7 @@ fn volume(name: &str, tenant: &str) -> VolumeSpec {
         kind: None,
         compression: None,
         chunk: None,
+        reserve: None,
         name: name.into(),
         pool: Some("fast".into()),
         device: None,
