@@ -120,6 +120,46 @@ fn an_array_that_opens_write_protected_records_what_it_found_before_it_answers()
     });
 }
 
+/// One member of two takes no writes, or both: what was written can be read. While one does, writes
+/// go on without the other.
+#[test]
+fn a_mirror_whose_members_are_write_protected_when_it_is_opened_can_be_read() {
+    in_world(async |rt| {
+        for protected in [1, 2] {
+            let memories = memories(2, 16 * MIB);
+            let moody: Vec<_> = memories.iter().map(|it| Moody::new(it.clone())).collect();
+            let devices: Vec<SharedDevice> = moody.iter().map(|it| it.clone() as _).collect();
+            let array = plain(&rt, &devices, 2).await;
+            write(&array, 0, BLOCK, 1).await.expect("both work");
+            array.close().await;
+            moody[..protected]
+                .iter()
+                .for_each(|it| it.protect(|_| true));
+            let opened = rt.timeout(LONG, open(&rt, &devices)).await;
+            let array = opened.expect("in time").expect("it can be read");
+            for _ in 0..4 {
+                assert_eq!(read(&array, 0, BLOCK).await, Ok(vec![1; BLOCK]));
+            }
+            let written = write(&array, 0, BLOCK, 2).await;
+            assert_eq!(written.is_ok(), protected == 1, "{written:?}");
+            assert!(array.status().is_degraded(), "one is not written any more");
+            moody.iter().for_each(|it| it.protect(|_| false));
+            rt.sleep(Duration::from_secs(5)).await;
+            write(&array, 1, BLOCK, 3).await.expect("one takes writes");
+            let found = read(&array, 0, BLOCK).await.expect("it can be read");
+            array.close().await;
+            drop(array);
+            let array = open(&rt, &devices).await.expect("both are there");
+            settle(&rt, &array).await;
+            assert!(!array.status().is_degraded());
+            for _ in 0..4 {
+                assert_eq!(read(&array, 0, BLOCK).await, Ok(found.clone()));
+                assert_eq!(read(&array, 1, BLOCK).await, Ok(vec![3; BLOCK]));
+            }
+        }
+    });
+}
+
 /// Its devices may be somebody else's then.
 #[test]
 fn nothing_is_recorded_after_the_end() {

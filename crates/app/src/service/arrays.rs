@@ -81,6 +81,12 @@ impl Work<'_> {
                 1 => Some(Redundancy::Parity),
                 _ => Some(Redundancy::DoubleParity),
             };
+            if how.import {
+                // What is no member is named in the notes, and free for other use.
+                let is_member = |name: &String| status.members.iter().any(|it| it.name == *name);
+                array.devices.retain(is_member);
+                array.spares.retain(is_member);
+            }
             if how.import && parity.is_some() {
                 array.redundancy = parity;
             } else if how.import && status.copies > 1 {

@@ -219,10 +219,14 @@ impl Shared {
             regions.change_all();
         }
         if set.regions.borrow().count() > 0 {
-            let written = set.persist().await;
-            written.map_err(|error| {
-                ArrayError::Device(String::new(), "writing the region map of", error)
-            })?;
+            match set.persist().await {
+                // It can be read; a change waits until the map says that it may be.
+                Ok(()) | Err(IoError::WriteProtected) => {}
+                Err(error) => {
+                    let action = "writing the region map of";
+                    return Err(ArrayError::Device(String::new(), action, error));
+                }
+            }
         }
         self.sets.borrow_mut().push(set);
         Ok(())
