@@ -176,3 +176,54 @@ fn a_member_is_not_read_before_its_copy_is_durable() {
         assert_eq!(state(&array), Some(MemberState::Active));
     });
 }
+
+/// The only copy of a block cannot be read: all else is rebuilt, and said is what is lost. The new
+/// member is not read before that block was written again.
+#[test]
+fn a_rebuild_goes_on_where_the_only_copy_cannot_be_read() {
+    in_world(async |rt| {
+        let devices = memories(3, 8 * MIB);
+        let (layer, gone) = (faulty(&rt, &devices[0]), faulty(&rt, &devices[1]));
+        let members: [SharedDevice; 2] = [layer.clone(), gone.clone()];
+        let array = plain(&rt, &members, 2).await;
+        let lost = REGION + 9;
+        let written = [(lost - 1, 1), (lost, 0x5a), (lost + 1, 2), (3 * REGION, 3)];
+        for (lba, value) in written {
+            write(&array, lba, BLOCK, value).await.expect("both work");
+        }
+        let place = find(&devices[0], 0x5a).await;
+        layer.set(vec![
+            always(FaultKind::Error, FaultOn::Reads).within(place..place + 1),
+        ]);
+        gone.set(vec![always(FaultKind::Gone, FaultOn::All)]);
+        write(&array, 0, BLOCK, 4).await.expect("one works");
+        let new = named("m2", &devices[2]);
+        array.replace("m1", new, false).await.expect("it is blank");
+        rt.sleep(Duration::from_secs(30)).await;
+        let status = array.status();
+        let left = status.rebuild.expect("a block is lost");
+        assert_eq!(left.of - left.done, 1, "all other regions are copied");
+        let said = status.notes.concat();
+        assert!(said.contains("4096 bytes of set 0"), "{said}");
+        for (lba, value) in [(place - 1, 1), (place + 1, 2), (place + 2 * REGION - 9, 3)] {
+            assert_eq!(read(&*devices[2], lba, BLOCK).await, Ok(vec![value; BLOCK]));
+        }
+        for _ in 0..4 {
+            assert_eq!(read(&array, lost, BLOCK).await, Err(IoError::Read));
+        }
+        write(&array, lost, BLOCK, 7)
+            .await
+            .expect("it can be written");
+        layer.set(Vec::new());
+        settle(&rt, &array).await;
+        let status = array.status();
+        assert!(
+            !status.is_degraded() && status.notes.is_empty(),
+            "{status:?}"
+        );
+        for _ in 0..4 {
+            assert_eq!(read(&array, lost, BLOCK).await, Ok(vec![7; BLOCK]));
+            assert_eq!(read(&array, lost + 1, BLOCK).await, Ok(vec![2; BLOCK]));
+        }
+    });
+}

@@ -101,8 +101,27 @@ impl Array {
             scrub: shared.scrub.borrow().clone(),
             dirty_regions: sets.iter().map(|set| set.regions.borrow().dirty()).sum(),
             counts: shared.counted(),
-            notes: shared.notes.borrow().clone(),
+            notes: [shared.notes.borrow().clone(), self.losses()].concat(),
         }
+    }
+
+    /// What a rebuild cannot copy, since no member can give it.
+    fn losses(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for set in self.shared.all_sets() {
+            let (regions, lost) = (set.regions.borrow(), set.lost.borrow());
+            let mut there = lost.iter().filter(|(at, _)| regions.is_behind(**at));
+            let bytes: u64 = there.clone().map(|(_, loss)| loss.bytes).sum();
+            let number = set.number;
+            if let Some((first, _)) = there.next() {
+                let from = *first as u64 * set.span.region;
+                notes.push(format!(
+                    "{bytes} bytes of set {number}, the first from byte {from} of it on, cannot be read from any member: \
+                     all else is rebuilt; write them again, and the rebuild ends a minute later"
+                ));
+            }
+        }
+        notes
     }
 
     fn rebuilding(&self) -> Option<Rebuild> {

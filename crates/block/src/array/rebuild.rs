@@ -10,7 +10,7 @@ use super::careful::to_the_end;
 use super::flight::is_momentary;
 use super::member::Member;
 use super::record::{MemberState, Uuid};
-use super::set::{At, Set};
+use super::set::{At, Loss, Set};
 use super::shared::Shared;
 use super::types::Pace;
 use crate::{Device, Io, IoError, Tag, Zero};
@@ -21,6 +21,8 @@ const PIECE: u64 = 256 << 10;
 const NOTED: usize = 64;
 /// After a failure nothing is tried for so long.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// What no member can give is tried again after so long: it may have been written since.
+const AFTER_LOSS: Duration = Duration::from_secs(60);
 /// Pauses for each part of the work, while users do I/O.
 const PAUSES: u64 = 3;
 /// Places that are kept of those where copies disagree.
@@ -44,7 +46,11 @@ impl Shared {
             (unequal == 0, set.active(), set.number)
         });
         sets.into_iter().find_map(|set| {
-            let next = set.regions.borrow().next_to_copy(set.cursor.get());
+            let now = self.rt.now();
+            let lost = set.lost.borrow();
+            let waits = |at: usize| lost.get(&at).is_some_and(|it| now < it.again);
+            let next = set.regions.borrow().next_to_copy(set.cursor.get(), waits);
+            drop(lost);
             next.map(|(at, _)| (set, at))
         })
     }
@@ -89,11 +95,15 @@ impl Shared {
         let copies = self.record.borrow().copies as usize;
         for set in self.all_sets() {
             let is_due = set.is_rebuilding() || set.has_one_too_many(copies);
-            if is_due && !set.joining.get() {
+            let has_all = set.regions.borrow().to_copy() == (0, 0);
+            if is_due && has_all && !set.joining.get() {
                 return self.promote(&set).await.map(|()| true);
             }
         }
-        Ok(self.scrub_step().await)
+        match self.scrub_step().await {
+            false if self.to_copy() > 0 => Err(IoError::Read),
+            stepped => Ok(stepped),
+        }
     }
 
     /// The members of a set that are being rebuilt have everything now, and those that they replace
@@ -264,12 +274,13 @@ impl Set {
         let unequal = self.regions.borrow().any_unequal(at..at + 1);
         let joined = self.joined.get();
         let start = at as u64 * self.span.region;
+        let mut lost = 0;
         for piece in 0..self.span.region / PIECE {
             let place = At {
                 at: start + piece * PIECE,
                 bytes: PIECE,
             };
-            self.copy_piece(place, unequal).await?;
+            lost += self.copy_what_there_is(place, unequal).await?;
         }
         if unequal {
             // It is read from now on: also after a power cut.
@@ -279,9 +290,42 @@ impl Set {
         // A member that has joined meanwhile may have a part of it only.
         if self.joined.get() == joined {
             self.regions.borrow_mut().copied(at, unequal);
-            self.copied.borrow_mut().push(at as u32);
+            match lost > 0 && self.is_rebuilding() {
+                true => self.note_loss(at, lost),
+                false => {
+                    self.lost.borrow_mut().remove(&at);
+                    self.copied.borrow_mut().push(at as u32);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// A member that is rebuilt lacks what no other can give. It is not read before somebody has
+    /// written that, for it holds something else there.
+    fn note_loss(&self, at: usize, bytes: u64) {
+        self.regions.borrow_mut().behind_again(at);
+        let again = self.rt.now() + AFTER_LOSS;
+        self.lost.borrow_mut().insert(at, Loss { bytes, again });
+    }
+
+    /// Copies a range, and where it cannot be read all blocks of it that can; gives the bytes of
+    /// the others.
+    async fn copy_what_there_is(self: &Rc<Self>, place: At, unequal: bool) -> Result<u64, IoError> {
+        let is_lost = |error| matches!(error, IoError::Read | IoError::Integrity);
+        match self.copy_piece(place, unequal).await {
+            Err(error) if is_lost(error) => {}
+            copied => return copied.map(|()| 0),
+        }
+        let (mut lost, bytes) = (0, u64::from(self.block_size));
+        for from in (0..place.bytes).step_by(bytes as usize) {
+            let at = place.at + from;
+            match self.copy_piece(At { at, bytes }, unequal).await {
+                Err(error) if is_lost(error) => lost += bytes,
+                copied => copied?,
+            }
+        }
+        Ok(lost)
     }
 
     async fn copy_piece(self: &Rc<Self>, place: At, unequal: bool) -> Result<(), IoError> {

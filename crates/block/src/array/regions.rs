@@ -270,8 +270,26 @@ impl Regions {
         }
     }
 
-    /// The next region from `from` on, round, that is to be copied; unequal ones first.
-    pub(super) fn next_to_copy(&self, from: usize) -> Option<(usize, bool)> {
+    /// A region that was copied lacks something still.
+    pub(super) fn behind_again(&mut self, at: usize) {
+        if !self.is(at, BEHIND) {
+            self.cells[at].flags |= BEHIND;
+            self.behind += 1;
+        }
+    }
+
+    /// Whether a region is to be copied to members that are rebuilt.
+    pub(super) fn is_behind(&self, at: usize) -> bool {
+        self.is(at, BEHIND)
+    }
+
+    /// The next region from `from` on, round, that is to be copied, but for those that wait;
+    /// unequal ones first.
+    pub(super) fn next_to_copy(
+        &self,
+        from: usize,
+        waits: impl Fn(usize) -> bool,
+    ) -> Option<(usize, bool)> {
         let flag = match (self.unequal, self.behind) {
             (0, 0) => return None,
             (0, _) => BEHIND,
@@ -279,7 +297,9 @@ impl Regions {
         };
         let from = from.min(self.cells.len());
         let found = (from..self.cells.len()).chain(0..from);
-        let found = found.into_iter().find(|at| self.is(*at, flag));
+        let found = found
+            .into_iter()
+            .find(|at| self.is(*at, flag) && !waits(*at));
         found.map(|at| (at, flag == UNEQUAL))
     }
 
@@ -542,15 +562,19 @@ mod tests {
         regions.begin_rebuild();
         regions.make_unequal(8..9);
         assert!(regions.any_unequal(5..9) && !regions.any_unequal(0..8));
-        assert_eq!(regions.next_to_copy(1), Some((8, true)));
+        assert_eq!(regions.next_to_copy(1, |_| false), Some((8, true)));
         regions.copied(8, false);
-        assert_eq!(regions.next_to_copy(1), Some((8, true)), "not flushed");
+        assert_eq!(
+            regions.next_to_copy(1, |_| false),
+            Some((8, true)),
+            "not flushed"
+        );
         regions.copied(8, true);
-        assert_eq!(regions.next_to_copy(1), Some((1, false)));
+        assert_eq!(regions.next_to_copy(1, |_| false), Some((1, false)));
         for at in [1, 2, 0] {
-            assert_eq!(regions.next_to_copy(1), Some((at, false)));
+            assert_eq!(regions.next_to_copy(1, |_| false), Some((at, false)));
             regions.copied(at, false);
         }
-        assert_eq!(regions.next_to_copy(1), None);
+        assert_eq!(regions.next_to_copy(1, |_| false), None);
     }
 }

@@ -11,12 +11,14 @@
 //!   the others and heals it. A safe read reads all, and compares.
 
 use std::cell::{Cell, Ref, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
 use flashyard_codec::parity::Parity;
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Rt, Shared as Bytes};
+use flashyard_time::Time;
 
 use super::flight::{Child, Flight, Flights, Kind};
 use super::geometry::Span;
@@ -55,10 +57,20 @@ pub(super) struct Set {
     pub(super) joined: Cell<u64>,
     /// Regions that were copied since that was noted.
     pub(super) copied: RefCell<Vec<u32>>,
+    /// Regions of which something cannot be read anywhere, and a member that is rebuilt lacks it.
+    pub(super) lost: RefCell<BTreeMap<usize, Loss>>,
     /// The member that was read last, where several have as little in flight.
     turn: Cell<usize>,
     /// Computes parity.
     pub(super) parity: Parity,
+}
+
+/// What of a region no member can give.
+#[derive(Clone, Copy)]
+pub(super) struct Loss {
+    pub(super) bytes: u64,
+    /// When it is tried again.
+    pub(super) again: Time,
 }
 
 impl Set {
@@ -96,6 +108,7 @@ impl Set {
             joining: Cell::new(false),
             joined: Cell::new(0),
             copied: RefCell::default(),
+            lost: RefCell::default(),
             turn: Cell::new(0),
             parity: Parity::new(),
         })
