@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
 
-.PHONY: help demo build test quick lint bench soak docs
+.PHONY: help demo build test quick lint bench soak soak-pools docs
 
 help:
 	@echo "make build   the program, optimised: $(BINARY)"
@@ -12,6 +12,7 @@ help:
 	@echo "make quick   the same without the Linux host"
 	@echo "make lint    tidy, format and lints only"
 	@echo "make soak    millions of connects and commands, and thousands of lives in virtual time; SOAK=--full for all"
+	@echo "make soak-pools   power cuts, silent faults and kills under mapped pools; SOAK=--full for 100,000, 1,000,000 and 1,000"
 	@echo "make docs    write docs/configuration.md, the page of every key, from the program's types"
 	@echo "make bench   measure, and write the table of docs/performance.md"
 
@@ -34,6 +35,9 @@ lint:
 
 soak:
 	tests/soak.sh $(SOAK)
+
+soak-pools:
+	tests/soak-pools.sh $(SOAK)
 
 bench: build
 	$(CARGO) xtask bench $(BINARY)

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use arrays::{ARRAY, Drive, Log, cut, in_world, named, new};
+use arrays::{ARRAY, Drive, Log, cut, in_world, named, new, rounds};
 use encrypted::secret;
 use flashyard_block::array::{Array, Layout, Options};
 use flashyard_block::pool::{
@@ -470,11 +470,6 @@ async fn whole_again(
     assert!(last == *known, "{place}: without {without:?}");
 }
 
-fn rounds() -> u64 {
-    let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
-    rounds.and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 fn cuts(members: usize, parity: usize, dies: bool, seed: u64) {
     let stack = Stack {
         members,
@@ -495,6 +490,7 @@ fn cuts(members: usize, parity: usize, dies: bool, seed: u64) {
                 let happened = from + rng.below((to - from) as u64 + 1) as usize;
                 died += u64::from(examine(&rt, &life, happened, (seed, round)).await);
             }
+            eprintln!("cut 6");
             // One in three is to die in the recovery; that of few I/Os is over before some do.
             let may_die = stack.bears() > usize::from(dies);
             assert!(

@@ -233,3 +233,15 @@ impl Device for Moody {
         self.below.is_blank()
     }
 }
+
+/// `FLASHYARD_ROUNDS` makes it a search.
+pub fn rounds() -> u64 {
+    let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
+    rounds.and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// Says what was injected, for who adds it up.
+pub fn tell_injected(layer: &flashyard_block::fault::FaultDevice) {
+    let injected: u64 = layer.counts().iter().map(|(_, it)| it.injected).sum();
+    eprintln!("injected {injected}");
+}

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Mapped pools on mirrors and parity, encrypted and compressed ones among them: cut in simulated worlds, with a member
+# that lies in silence, and on the real machine with a target that is killed. `make soak-pools` runs it; `make test` does not.
+#
+#   soak-pools.sh [--cuts N] [--faults N] [--kills N] [--profile dev|release] [--full]
+#
+# Every cut is followed by one in its recovery, and a loss of members after that. The counts are rounded up to whole
+# rounds; what was really done is said at the end. --full takes 100,000 cuts, 1,000,000 faults and 1,000 kills.
+set -uo pipefail
+
+cuts=42 faults=20000 kills=20 profile=release
+# What one round of the tests does; of faults it is about that.
+cuts_each=42 faults_each=2000 kills_each=20
+failed=0 log=
+
+usage() {
+    sed -n '5,8s/^# \{0,1\}//p' "$0"
+    exit 2
+}
+
+while (($#)); do
+    case $1 in
+    --full) cuts=100000 faults=1000000 kills=1000 && shift && continue ;;
+    --cuts | --faults | --kills | --profile) (($# > 1)) || usage ;;
+    *) usage ;;
+    esac
+    declare "${1#--}=$2"
+    shift 2
+done
+
+main() {
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    run "$cuts" "$cuts_each" flashyard-block mapped_array_power_cut ""
+    echo "$(sum cut) cuts"
+    run "$faults" "$faults_each" flashyard-block mapped_mirror one_member_lies
+    local injected
+    injected=$(sum injected)
+    run "$faults" "$faults_each" flashyard-block mapped_parity one_member_lies
+    echo "$((injected + $(sum injected))) faults injected, and no wrong byte read"
+    run "$kills" "$kills_each" flashyard-app command_line every_acknowledged_change_survives
+    ((failed == 0)) && echo "the soak of pools passed"
+    ((failed == 0))
+}
+
+# So many rounds of a test that they make what is wanted.
+run() {
+    local wanted=$1 each=$2 package=$3 test=$4 name=$5
+    : >"$log"
+    ((wanted > 0)) || return
+    FLASHYARD_ROUNDS=$(((wanted + each - 1) / each)) cargo test --quiet --locked --profile "$profile" --package "$package" \
+        --test "$test" -- --nocapture "$name" >"$log" 2>&1 || fail "$test: $(grep -m1 -A2 panicked "$log")"
+}
+
+# Adds up what lines of the log say that begin with a word.
+sum() {
+    awk -v word="$1" '$1 == word {sum += $2} END {print sum + 0}' "$log"
+}
+
+fail() {
+    echo "FAILED $1"
+    failed=1
+}
+
+cd "$(dirname "$0")/.." || exit 1
+main
