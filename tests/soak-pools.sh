@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Mapped pools on mirrors and parity, encrypted and compressed ones among them: cut in simulated worlds, with a member
-# that lies in silence, and on the real machine with a target that is killed. `make soak-pools` runs it; `make test` does not.
+# that lies in silence; and a target on the real machine that is killed. `make soak-pools` runs it, `make test` does not.
 #
 #   soak-pools.sh [--cuts N] [--faults N] [--kills N] [--profile dev|release] [--full]
 #

@@ -143,7 +143,9 @@ fn a_mirror_whose_members_are_write_protected_when_it_is_opened_can_be_read() {
             let written = write(&array, 0, BLOCK, 2).await;
             assert_eq!(written.is_ok(), protected == 1, "{written:?}");
             assert!(array.status().is_degraded(), "one is not written any more");
-            moody.iter().for_each(|it| it.protect(|_| false));
+            for it in &moody {
+                it.protect(|_| false);
+            }
             rt.sleep(Duration::from_secs(5)).await;
             write(&array, 1, BLOCK, 3).await.expect("one takes writes");
             let found = read(&array, 0, BLOCK).await.expect("it can be read");
