@@ -12,13 +12,14 @@ use core::fmt;
 pub const UNIT_BYTES: u64 = 4096;
 
 /// The profiles that ship: name and text.
-const SHIPPED: [(&str, &str); 8] = [
+const SHIPPED: [(&str, &str); 9] = [
     ("dct983", include_str!("../../profiles/dct983.toml")),
     ("dct983-a0", include_str!("../../profiles/dct983-a0.toml")),
     ("dct983-b", include_str!("../../profiles/dct983-b.toml")),
     ("dct983-c", include_str!("../../profiles/dct983-c.toml")),
     ("dct983-d", include_str!("../../profiles/dct983-d.toml")),
     ("970pro", include_str!("../../profiles/970pro.toml")),
+    ("qlc", include_str!("../../profiles/qlc.toml")),
     ("cnex", include_str!("../../profiles/cnex.toml")),
     ("ideal", include_str!("../../profiles/ideal.toml")),
 ];

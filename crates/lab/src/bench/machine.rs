@@ -1,14 +1,15 @@
 //! The event loop of a bench.
 //!
-//! What is due at the same instant happens in a fixed order: drives, answers on the network,
-//! workers, commands on the network, policies that waited.
+//! What is due at the same instant happens in a fixed order: drives, ways to them, answers on the
+//! network, workers, commands on the network, policies that waited.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use flashyard_flash::ssd::{self, Command, Completion};
 use flashyard_sched::{Ask, Credit, IoId, Next, Op, Outcome};
 use flashyard_time::{Duration, EventQueue, Time};
 
+use super::path::{Arrived, Road};
 use super::worker::{Active, Timer, bytes};
 use super::{Drive, HostPolicy, Results, Setup};
 use crate::load::source::Draft;
@@ -36,6 +37,7 @@ pub(super) struct Machine {
 struct Station {
     drive: Drive,
     wake: Time,
+    road: Option<Road>,
 }
 
 /// An I/O in flight; its place is its id.
@@ -53,10 +55,18 @@ struct InFlight {
 #[derive(Clone, Copy, Debug)]
 enum Due {
     Drive(usize),
+    Road(usize),
     Answer,
     Timer,
     Command,
     Wake(usize),
+}
+
+impl InFlight {
+    /// How long its switch held it when it lets it go at `until`.
+    fn held(&self, until: Time, network: Duration) -> Duration {
+        until.since(self.sent) - network
+    }
 }
 
 impl Machine {
@@ -81,6 +91,7 @@ impl Machine {
         let station = |drive| Station {
             drive,
             wake: Time::MAX,
+            road: Road::new(begin, &setup.paths),
         };
         Self {
             drives: setup.drives.into_iter().map(station).collect(),
@@ -104,6 +115,7 @@ impl Machine {
         while let Some((now, due)) = self.next_due().filter(|&(at, _)| at <= self.until) {
             match due {
                 Due::Drive(place) => self.drive_due(place, now),
+                Due::Road(place) => self.road_due(place, now),
                 Due::Answer => {
                     if let Some((_, id, credit)) = self.answers.pop_front() {
                         self.answered(now, id, credit);
@@ -121,7 +133,8 @@ impl Machine {
     }
 
     /// What came of it.
-    pub(super) fn results(self) -> Results {
+    pub(super) fn results(mut self) -> Results {
+        self.tally_held();
         let devices = self
             .drives
             .iter()
@@ -134,6 +147,18 @@ impl Machine {
                 .into_iter()
                 .map(|worker| worker.tally)
                 .collect(),
+        }
+    }
+
+    /// Counts how long those have been held that the switches still hold.
+    fn tally_held(&mut self) {
+        let not_sent = self.workers.iter().flat_map(|worker| &worker.held);
+        let gone: BTreeSet<u32> = self.free.iter().chain(not_sent).copied().collect();
+        for (in_flight, id) in self.ios.iter().zip(0..) {
+            if in_flight.dispatched == Time::MAX && !gone.contains(&id) {
+                let tally = &mut self.workers[in_flight.worker as usize].tally;
+                tally.held(in_flight.draft.op, in_flight.held(self.until, self.network));
+            }
         }
     }
 
@@ -150,6 +175,10 @@ impl Machine {
         for (place, station) in self.drives.iter().enumerate() {
             offer(station.drive.device.next_event(), Due::Drive(place));
         }
+        for (place, station) in self.drives.iter().enumerate() {
+            let road = station.road.as_ref();
+            offer(road.and_then(Road::next_time), Due::Road(place));
+        }
         offer(self.answers.front().map(|&(at, _, _)| at), Due::Answer);
         offer(self.timers.next_time(), Due::Timer);
         offer(self.commands.front().map(|&(at, _)| at), Due::Command);
@@ -165,9 +194,21 @@ impl Machine {
         let mut done = core::mem::take(&mut self.done);
         self.drives[place].drive.device.advance(now, &mut done);
         for completion in done.drain(..) {
-            self.completed_by(place, completion);
+            match &mut self.drives[place].road {
+                Some(road) => road.answer(completion),
+                None => self.completed_by(place, completion),
+            }
         }
         self.done = done;
+    }
+
+    fn road_due(&mut self, place: usize, now: Time) {
+        let road = self.drives[place].road.as_mut();
+        match road.and_then(|road| road.arrive(now)) {
+            Some(Arrived::AtDrive(command)) => self.submit(place, now, command),
+            Some(Arrived::AtSwitch(completion)) => self.completed_by(place, completion),
+            None => {}
+        }
     }
 
     /// A drive has done an I/O: reports it to its policy, and sends the answer.
@@ -204,6 +245,7 @@ impl Machine {
             bytes: io.bytes,
             total: now.since(in_flight.issued),
             flight: now.since(in_flight.sent),
+            held: in_flight.held(in_flight.dispatched, self.network),
             device: in_flight.device,
         });
         self.completed += 1;
@@ -277,7 +319,7 @@ impl Machine {
             draft,
             issued: now,
             sent: now,
-            dispatched: now,
+            dispatched: Time::MAX,
             device: Duration::ZERO,
         };
         let id = if let Some(id) = self.free.pop() {
@@ -360,6 +402,13 @@ impl Machine {
             start: in_flight.draft.start,
             units: in_flight.draft.units,
         };
+        match &mut self.drives[place].road {
+            Some(road) => road.send(now, command),
+            None => self.submit(place, now, command),
+        }
+    }
+
+    fn submit(&mut self, place: usize, now: Time, command: Command) {
         let taken = self.drives[place].drive.device.submit(now, command);
         taken.expect("addresses and the sum of all depths are checked before a run");
     }

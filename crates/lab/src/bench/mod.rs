@@ -7,6 +7,7 @@
 
 mod host;
 mod machine;
+mod path;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -22,6 +23,7 @@ use crate::measure::Tally;
 
 pub use host::HostPolicy;
 pub(crate) use machine::fold;
+pub use path::{Path, Stall};
 
 /// The setup of a bench.
 pub struct Setup {
@@ -33,6 +35,9 @@ pub struct Setup {
     pub host: Option<Box<dyn HostPolicy>>,
     /// How long a command is on its way to the target, and its answer on the way back.
     pub network: Duration,
+    /// What lies between each switch and its drive, from these spans after the beginning on;
+    /// nothing when there are none.
+    pub paths: Vec<(Duration, Path)>,
     /// How long nothing is measured.
     pub warm_up: Duration,
     /// How long is measured after that.
@@ -94,6 +99,7 @@ impl Setup {
             workers,
             host: None,
             network: Duration::ZERO,
+            paths: Vec::new(),
             warm_up: Duration::ZERO,
             span: Duration::ZERO,
             window: Duration::ZERO,
@@ -113,6 +119,11 @@ impl Setup {
     /// The same, from another seed.
     pub fn seeded(self, seed: u64) -> Self {
         Self { seed, ..self }
+    }
+
+    /// The same, with something between each switch and its drive.
+    pub fn over(self, paths: Vec<(Duration, Path)>) -> Self {
+        Self { paths, ..self }
     }
 
     /// Runs it. Drives and policies are used up: the next run begins with fresh ones.

@@ -3,6 +3,7 @@
 mod columns;
 mod compression;
 mod drive;
+mod fairness;
 mod figures;
 mod frontends;
 mod functions_scale;
@@ -43,7 +44,7 @@ mod volume_overhead;
 use crate::experiment::{Experiment, Refused};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 31] = [
+static ALL: [&dyn Experiment; 32] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -58,6 +59,7 @@ static ALL: [&dyn Experiment; 31] = [
     &gimbal_overhead::GimbalOverhead,
     &generalization::Generalization,
     &oracle::Oracle,
+    &fairness::Scenes,
     &noisy_neighbour::NoisyNeighbour,
     &priority_classes::PriorityClasses,
     &priority_mixed::PriorityMixed,

@@ -113,7 +113,7 @@ pub enum ReplayPace {
 }
 
 /// Which I/O is issued.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// How many of a thousand read; the others write.
     pub reads_per_mille: u32,

@@ -19,6 +19,8 @@ pub(crate) struct Sample {
     pub(crate) total: Duration,
     /// From where its host sent it to its answer.
     pub(crate) flight: Duration,
+    /// From its arrival at the switch to its dispatch.
+    pub(crate) held: Duration,
     /// From its dispatch by the switch to the drive's completion.
     pub(crate) device: Duration,
 }
@@ -48,6 +50,8 @@ pub struct Side {
     pub flight: Histogram,
     /// Of that, what the drive took.
     pub device: Histogram,
+    /// The longest that a switch held one, also one that it held when the run ended.
+    pub longest_hold: Duration,
     /// Bytes.
     pub bytes: u64,
 }
@@ -94,6 +98,7 @@ impl Tally {
         side.flight.record(sample.flight.as_ns());
         side.device.record(sample.device.as_ns());
         side.bytes += moved;
+        side.longest_hold = side.longest_hold.max(sample.held);
         // The last instant belongs to the last part.
         let place = (sample.at.since(self.from).as_ns() - 1).checked_div(self.window.as_ns());
         if let Some(window) = place.and_then(|place| self.windows.get_mut(place as usize)) {
@@ -104,6 +109,15 @@ impl Tally {
             window.ios += 1;
             window.total_ns += sample.total.as_ns();
         }
+    }
+
+    /// A switch held an I/O for so long.
+    pub(crate) fn held(&mut self, op: Op, held: Duration) {
+        let side = match op {
+            Op::Read => &mut self.reads,
+            _ => &mut self.writes,
+        };
+        side.longest_hold = side.longest_hold.max(held);
     }
 
     /// Counts an I/O that could not be issued.
@@ -199,6 +213,7 @@ impl Side {
         self.total.merge(&other.total);
         self.flight.merge(&other.flight);
         self.device.merge(&other.device);
+        self.longest_hold = self.longest_hold.max(other.longest_hold);
         self.bytes += other.bytes;
     }
 }
@@ -225,6 +240,7 @@ mod tests {
             bytes: 4096,
             total: Duration::from_us(10),
             flight: Duration::from_us(9),
+            held: Duration::from_us(1),
             device: Duration::from_us(8),
         }
     }
@@ -258,10 +274,13 @@ mod tests {
         let mut both = Tally::new(Time::ZERO, Duration::from_us(100), Duration::from_us(50));
         let mut other = both.clone();
         both.record(&sample(10, Op::Write));
+        other.held(Op::Write, Duration::from_us(5));
         other.record(&sample(20, Op::Read));
         other.lost(Time::from_ns(1));
         both.merge(&other);
         assert_eq!((both.lost, both.windows[0].ios), (1, 2));
         assert_eq!(both.total().count(), 2);
+        assert_eq!(both.writes.longest_hold, Duration::from_us(5));
+        assert_eq!(both.reads.longest_hold, Duration::from_us(1));
     }
 }

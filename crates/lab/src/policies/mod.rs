@@ -53,6 +53,15 @@ pub fn named(name: &str) -> Option<Box<dyn Policy>> {
     Some(policy)
 }
 
+/// A policy by name that an experiment has checked, for a drive that was measured if it needs that.
+pub(crate) fn switch(name: &str, drive: Option<&Calibration>) -> Switch {
+    let found = match drive {
+        Some(drive) => calibrated(name, drive),
+        None => named(name).map(|policy| Switch { policy, host: None }),
+    };
+    found.expect("a context has policies that there are, and drives are measured for them")
+}
+
 /// Any policy by name, for a drive that was measured, with unmodified hosts if it can do with them;
 /// `None` when there is none.
 pub fn calibrated(name: &str, drive: &Calibration) -> Option<Switch> {

@@ -221,6 +221,7 @@ impl Book {
             bytes: BLOCK.into(),
             total,
             flight: total,
+            held: Duration::ZERO,
             device: Duration::ZERO,
         });
         self.digest
