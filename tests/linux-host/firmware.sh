@@ -38,17 +38,18 @@ build() {
     cp "$work/result/usr/lib/systemd/boot/efi/systemd-bootx64.efi" "$work/result/firmware/loader.efi"
 }
 
-# A script that makes a disk with a GPT and an EFI system partition on it: make-disk DISK KERNEL INITRAMFS CMDLINE
+# A script that makes a disk with a GPT and an EFI system partition on it:
+# make-disk DISK BLOCK_SIZE KERNEL INITRAMFS CMDLINE
 make_disk() {
     cat <<'MAKE'
 #!/bin/bash
 set -euo pipefail
 root=$(dirname "$(realpath "$0")")
-disk=$1 kernel=$2 initramfs=$3 cmdline=$4
+disk=$1 size=$2 kernel=$3 initramfs=$4 cmdline=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-start=2048
-blocks=$(($(stat -c %s "$disk") / 512 - 2 * start))
+start=$(((1 << 20) / size))
+blocks=$(($(stat -c %s "$disk") / size - 2 * start))
 
 run() {
     "$root/usr/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64-linux-gnu" "$@"
@@ -56,12 +57,14 @@ run() {
 
 # PROGRAM OPTION...: of mtools, on the partition
 on_partition() {
-    run "$root/usr/bin/mtools" -c "$1" -i "$disk@@$((start * 512))" "${@:2}"
+    run "$root/usr/bin/mtools" -c "$1" -i "$disk@@$((start * size))" "${@:2}"
 }
 
-printf 'label: gpt\nstart=%s, size=%s, type=uefi\n' $start $blocks | run "$root/usr/sbin/sfdisk" --quiet "$disk"
+printf 'label: gpt\nstart=%s, size=%s, type=uefi\n' $start $blocks | run "$root/usr/sbin/sfdisk" --quiet --sector-size "$size" "$disk"
 export MTOOLS_SKIP_CHECK=1
-on_partition mformat -T $blocks -F ::
+# The size of a sector is 2 to this number and 7 more.
+case $size in 512) code=2 ;; 4096) code=5 ;; esac
+on_partition mformat -S $code -T $blocks -F ::
 on_partition mmd ::/EFI ::/EFI/BOOT ::/loader ::/loader/entries
 printf 'timeout 0\ndefault guest.conf\n' >"$work/loader.conf"
 printf 'title guest\nlinux /vmlinuz\ninitrd /initramfs\noptions %s\n' "$cmdline" >"$work/guest.conf"

@@ -27,12 +27,14 @@ plan_1=(detect function_identify list function_logs_and_features interrupts fio_
     machine_reset hot_plug function_recreated target_restarted)
 plan_2=(two_detect two_io two_ext4 two_kernel_log)
 plan_3=(booted_from_function)
+plan_4=(booted_from_blocks_of_4k)
 plan_outside=(function_target_survived function_target_stopped)
 if [[ -n ${ONLY:-} ]]; then
-    plan_1=() plan_2=() plan_3=()
+    plan_1=() plan_2=() plan_3=() plan_4=()
     for name in $ONLY; do
         case $name in
             two_*) plan_2+=("$name") ;;
+            booted_from_blocks_*) plan_4+=("$name") ;;
             booted_*) plan_3+=("$name") ;;
             *) plan_1+=("$name") ;;
         esac
@@ -68,11 +70,14 @@ main() {
         start_guest 2 vm2
     fi
     if [[ -z $FLASHYARD_FIRMWARE ]]; then
-        printf 'skipped %s: there is no firmware here, see above\n' "${plan_3[@]}"
-        plan_3=()
+        printf 'skipped %s: there is no firmware here, see above\n' "${plan_3[@]}" "${plan_4[@]}"
+        plan_3=() plan_4=()
     fi
     if ((${#plan_3[@]} > 0)); then
-        start_from_function 3
+        start_from_function 3 gamma 512
+    fi
+    if ((${#plan_4[@]} > 0)); then
+        start_from_function 4 delta 4096
     fi
     serve_guests
     finish
@@ -171,24 +176,27 @@ NUMBER=$1"
     power_on "$1" "$2"
 }
 
-# A machine whose firmware finds all that it boots on the volume of a function: blocks of 512 bytes, a GPT and an EFI system
-# partition. It has been written outside, and is given to a tenant as it is.
+# A machine whose firmware finds all that it boots on the volume of a function: a GPT and an EFI system partition. It has
+# been written outside, and is given to a tenant as it is: start_from_function NUMBER TENANT BLOCK_SIZE
 start_from_function() {
-    local folder=$run/guest$1 firmware=$FLASHYARD_FIRMWARE/firmware
+    local folder=$run/guest$1 function=vm$1 tenant=$2 block=$3 firmware=$FLASHYARD_FIRMWARE/firmware disk=$run/boot$1
     make_guest "$1" "PREFIX=$prefix
-NUMBER=$1"
-    truncate -s 256M "$run/boot"
-    "$FLASHYARD_FIRMWARE/make-disk" "$run/boot" "$FLASHYARD_IMAGE/vmlinuz" "$folder/initramfs" "$cmdline" &&
-        cli device create boot --kind file --path "$run/boot" --block-size 512 >/dev/null &&
-        cli tenant create gamma >/dev/null &&
-        cli volume create system --device boot --tenant gamma --keep >/dev/null &&
-        cli function create vm3 --tenant gamma --socket "$sockets/vm3" >/dev/null || return
-    functions=3
+NUMBER=$1
+BOOT_TENANT=$tenant
+BOOT_BLOCK=$block"
+    # FAT32 has 65,525 clusters at least.
+    truncate -s $((block << 19)) "$disk"
+    "$FLASHYARD_FIRMWARE/make-disk" "$disk" "$block" "$FLASHYARD_IMAGE/vmlinuz" "$folder/initramfs" "$cmdline" &&
+        cli device create "boot$1" --kind file --path "$disk" --block-size "$block" >/dev/null &&
+        cli tenant create "$tenant" >/dev/null &&
+        cli volume create "system$1" --device "boot$1" --tenant "$tenant" --keep >/dev/null &&
+        cli function create "$function" --tenant "$tenant" --socket "$sockets/$function" >/dev/null || return
+    functions=$((functions + 1))
     cp "$firmware/OVMF_VARS_4M.fd" "$folder/variables"
     run_machine "$1" "$FLASHYARD_QEMU" "${memory[@]}" \
         -drive "if=pflash,format=raw,readonly=on,file=$firmware/OVMF_CODE_4M.fd" \
         -drive "if=pflash,format=raw,file=$folder/variables" \
-        -device pcie-root-port,id=first,chassis=1 -device "$(disk vm3 first ', "bootindex": 1')"
+        -device pcie-root-port,id=first,chassis=1 -device "$(disk "$function" first ', "bootindex": 1')"
 }
 
 # A machine with two slots, and a function in the first.
@@ -256,7 +264,7 @@ answer() {
         power_cycle) power_off 1; power_on 1 vm1 && return ;;
         finish) finished=1 ;;
         finished) [[ -n $finished ]] ;;
-        alone) ! { running 2 || running 3; } ;;
+        alone) ! { running 2 || running 3 || running 4; } ;;
         *) false ;;
     esac && echo "ok ${reply//$'\n'/ }" || echo "no ${reply//$'\n'/ }"
 }

@@ -7,7 +7,8 @@
 //!   and from there to the completion, which is the target's alone;
 //! - a function whose guest sleeps until the interrupt: all of it.
 //!
-//! `cargo bench -p flashyard-vfio --bench wake -- [samples of each]`
+//! `cargo bench -p flashyard-vfio --bench wake -- [samples of each]`; on a busy machine under
+//! `chrt -f 10`, or what is measured is the wait for a processor.
 
 use std::io;
 use std::net::SocketAddr;

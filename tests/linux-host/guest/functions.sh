@@ -184,15 +184,19 @@ booted_from_function() {
     local device
     [[ -d /sys/firmware/efi ]] || fail "it was not booted by UEFI"
     modprobe -a vfat nls_cp437 nls_ascii
-    connect gamma
-    device=$(device gamma 256)
-    [[ $(blockdev --getss "$device") == 512 ]] || fail "blocks of $(blockdev --getss "$device") bytes"
+    connect "$BOOT_TENANT"
+    device=$(device "$BOOT_TENANT" $((BOOT_BLOCK / 2)))
+    [[ $(blockdev --getss "$device") == "$BOOT_BLOCK" ]] || fail "blocks of $(blockdev --getss "$device") bytes"
     ! compgen -G '/sys/block/[^n]*' || fail "it has other disks: $(echo /sys/block/*)"
-    [[ $(namespaces gamma | wc -l) == 1 ]] || fail "it has other disks: $(namespaces gamma)"
+    [[ $(namespaces "$BOOT_TENANT" | wc -l) == 1 ]] || fail "it has other disks: $(namespaces "$BOOT_TENANT")"
     mount -t vfat -o ro "${device}p1" /mnt
     cmp <(head -c 2 /mnt/EFI/BOOT/BOOTX64.EFI) <(printf MZ)
     grep -q '^options .*console=ttyS0' /mnt/loader/entries/guest.conf
     umount /mnt
+}
+
+booted_from_blocks_of_4k() {
+    booted_from_function
 }
 
 has_live_controllers() {
