@@ -3,7 +3,7 @@
 CARGO ?= cargo
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
 
-.PHONY: help demo build test quick lint bench soak soak-pools docs
+.PHONY: help demo build test quick lint bench soak soak-pools asan docs
 
 help:
 	@echo "make build   the program, optimised: $(BINARY)"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint    tidy, format and lints only"
 	@echo "make soak    millions of connects and commands, and thousands of lives in virtual time; SOAK=--full for all"
 	@echo "make soak-pools   power cuts, silent faults and kills under mapped pools; SOAK=--full for 100,000, 1,000,000 and 1,000"
+	@echo "make asan    the tests of functions with a guest, hostile ones among them, under AddressSanitizer"
 	@echo "make docs    write docs/configuration.md, the page of every key, from the program's types"
 	@echo "make bench   measure, and write the table of docs/performance.md"
 
@@ -38,6 +39,11 @@ soak:
 
 soak-pools:
 	tests/soak-pools.sh $(SOAK)
+
+# With this toolchain, whose standard library stays as it is: what that and the kernel do is not looked at.
+asan:
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan $(CARGO) test --locked \
+		--package flashyard-vfio --test guest --target x86_64-unknown-linux-gnu
 
 bench: build
 	$(CARGO) xtask bench $(BINARY)
