@@ -152,6 +152,8 @@ struct Host {
     drives: Vec<Rc<Drive>>,
     pool: MappedPool,
     volume: SharedDevice,
+    /// Somebody else's, who never flushes.
+    other: SharedDevice,
     rng: Rng,
     life: Life,
     _array: Rc<Array>,
@@ -178,8 +180,10 @@ impl Host {
             form: VolumeForm { chunk, compression },
             ..NewVolume::new("v", [1; 16], 1 << 30)
         };
-        let made = pool.create_volumes(vec![wanted]).await;
-        let volume = made.expect("there is room").remove(0);
+        let wanted = vec![wanted, NewVolume::new("other", [2; 16], 1 << 30)];
+        let made = pool.create_volumes(wanted).await;
+        let mut made = made.expect("there is room");
+        let (other, volume) = (made.remove(1), made.remove(0));
         let life = Life {
             stack,
             start,
@@ -195,6 +199,7 @@ impl Host {
             drives,
             pool,
             volume,
+            other,
             rng: Rng::new(seed),
             life,
             _array: array,
@@ -222,6 +227,11 @@ impl Host {
             }
             3 => self.rt.sleep(Duration::from_secs(3)).await,
             4 => self.change_snapshots(value).await,
+            5 => {
+                let data = Buf::take_zeroed(count as usize * BLOCK).expect("memory");
+                let written = self.other.write(tag, first, data, false).await;
+                written.expect("enough work");
+            }
             _ => {
                 let mut data = Buf::take(count as usize * BLOCK).expect("memory");
                 for block in data.chunks_exact_mut(BLOCK) {
