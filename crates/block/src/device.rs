@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use flashyard_runtime::{Buf, Data, Shared};
-use flashyard_sched::{Class, TenantId};
+use flashyard_sched::{Class, Cost, TenantId};
 
 use crate::io::{Done, Io, LentIo, Pair, Zero};
 use crate::{Copies, IoError, IoFuture};
@@ -117,6 +117,26 @@ pub trait Device {
     /// nothing if it does not report that.
     fn moved(&self) -> Option<u64> {
         None
+    }
+
+    /// What it has done below itself for a tenant since it was asked last. Nothing if it does
+    /// not count that: then it does what it is asked, and no more.
+    fn take_cost(&self, tenant: TenantId) -> Option<Cost> {
+        let _ = tenant;
+        None
+    }
+
+    /// Bytes that its members read when so many bytes from byte `at` on are read.
+    fn read_for(&self, at: u64, bytes: u64) -> u64 {
+        let _ = at;
+        bytes
+    }
+
+    /// Bytes that its members write when so many bytes from byte `at` on are written, parity and
+    /// copies included.
+    fn written_for(&self, at: u64, bytes: u64) -> u64 {
+        let _ = at;
+        bytes
     }
 
     /// Whether every block is known to read as zeroes: nothing was written since the device was

@@ -23,7 +23,7 @@ mod tally;
 mod tests;
 mod work;
 
-use flashyard_sched::{Ask, Roster, TenantId};
+use flashyard_sched::{Ask, Cost, Roster, TenantId};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use account::Account;
@@ -31,7 +31,7 @@ pub use recent::{Moved, Recent};
 pub use stamps::Sample;
 pub(crate) use stamps::{Past, Spans};
 use tally::Tally;
-use work::{Done, History, bin, price};
+use work::{Done, History, bin, price, price_upkeep};
 
 /// Who did less than one part in so many of what an I/O waited for is not named.
 const LITTLE: u64 = 64;
@@ -66,6 +66,11 @@ pub enum Cause {
     Reads(TenantId),
     /// The device was busy with writes of this other tenant.
     Writes(TenantId),
+    /// The pool was busy with garbage collection and metadata that writes of the same tenant have
+    /// caused.
+    OwnUpkeep,
+    /// The same that writes of this other tenant have caused.
+    Upkeep(TenantId),
     /// The device moved data on its own account, such as for garbage collection.
     Housekeeping,
     /// The device took long with nothing else to do that is known of.
@@ -159,6 +164,13 @@ impl Ledger {
             return None;
         }
         self.look(number, ended, moved)
+    }
+
+    /// What a pool has done for a tenant, whose I/O has just ended.
+    pub(crate) fn on_cost(&mut self, tenant: TenantId, cost: &Cost) {
+        if let Some(number) = self.tenants.find(tenant) {
+            self.tenants[number].tally.count_upkeep(price_upkeep(cost));
+        }
     }
 
     /// It is the turn of an I/O to be looked at, unless others were a moment ago.
@@ -282,11 +294,13 @@ impl Ledger {
                 [
                     (Cause::OwnReads, beside.of(done.reads)),
                     (Cause::OwnWrites, beside.of(done.writes)),
+                    (Cause::OwnUpkeep, done.upkeep),
                 ]
             } else {
                 [
                     (Cause::Reads(tenant), done.reads),
                     (Cause::Writes(tenant), done.writes),
+                    (Cause::Upkeep(tenant), done.upkeep),
                 ]
             }
         });
@@ -329,7 +343,10 @@ impl Entry {
 impl Cause {
     /// Whether it is the work of one other tenant.
     fn is_named(self) -> bool {
-        matches!(self, Self::Turn(_) | Self::Reads(_) | Self::Writes(_))
+        matches!(
+            self,
+            Self::Turn(_) | Self::Reads(_) | Self::Writes(_) | Self::Upkeep(_)
+        )
     }
 }
 

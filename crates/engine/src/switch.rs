@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use flashyard_block::{Io, IoFuture, LentIo, SharedDevice, Tag};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
-use flashyard_sched::{Ask, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
+use flashyard_sched::{Ask, Cost, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
@@ -348,7 +348,12 @@ impl Permit {
         self.spent = true;
         let now = self.port.switch.rt.turn_time();
         let sample = self.note(now);
-        self.end(now, ok);
+        let cost = self.take_cost();
+        if let Some(cost) = &cost {
+            let mut ledger = self.port.switch.ledger.borrow_mut();
+            ledger.on_cost(self.io.tenant, cost);
+        }
+        self.end(now, ok, cost);
         sample
     }
 
@@ -397,8 +402,15 @@ impl Permit {
         self.port.takes_lent()
     }
 
+    /// What was done for the tenant below, if that is more than it has asked for.
     #[inline]
-    fn end(&self, now: Time, ok: bool) {
+    fn take_cost(&self) -> Option<Cost> {
+        let cost = self.port.device.borrow().take_cost(self.io.tenant);
+        cost.filter(|cost| !cost.is_zero())
+    }
+
+    #[inline]
+    fn end(&self, now: Time, ok: bool, cost: Option<Cost>) {
         let switch = &self.port.switch;
         let outcome = Outcome {
             latency: now.since(self.issued),
@@ -406,6 +418,9 @@ impl Permit {
         };
         let mut policy = switch.policy.borrow_mut();
         if self.epoch == switch.epoch.get() {
+            if let Some(cost) = cost {
+                policy.settle(now, &self.io, cost);
+            }
             policy.complete(now, &self.io, outcome);
         }
         switch
@@ -423,7 +438,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if !self.spent {
             // The device never got it, so there is nothing to be recorded.
-            self.end(self.port.switch.rt.turn_time(), false);
+            self.end(self.port.switch.rt.turn_time(), false, None);
         }
     }
 }

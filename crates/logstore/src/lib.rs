@@ -96,8 +96,8 @@ pub use format::superblock::{COPIES, SUPERBLOCK};
 pub use keyed::Secret;
 pub use store::{
     Action, Difference, Geometry, Io, IoError, IoOp, MOST_BLOCKS, MOST_RANGES, MOST_SNAPSHOTS,
-    MOST_TRIM, MOST_VOLUMES, OpenError, Options, Outcome, Owned, Part, Problem, RESERVED_UNIT,
-    Read, ReadOnly, Refused, Report, Request, Scrubbed, Space, State, Stats, Store, Tag, Tally,
-    Volume,
+    MOST_TRIM, MOST_VOLUMES, OpenError, Options, Outcome, Owned, Part, Parts, Problem,
+    RESERVED_UNIT, Read, ReadOnly, Refused, Report, Request, Scrubbed, Space, State, Stats, Store,
+    Tag, Tally, Volume,
 };
 pub use table::{Full, Known, MOST_RECORDS, MOST_TRIMS, Table};

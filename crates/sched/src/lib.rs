@@ -2,14 +2,15 @@
 //! buffers and clocks stay with the switch that asks.
 //!
 //! Map: the words and the [`Policy`] trait are in `policy`, what a tenant is entitled to in
-//! `share`; each policy is one file or folder: [`Fifo`], [`Caps`], [`Gimbal`], [`Reflex`],
-//! [`FlashFq`].
+//! `share`, what its I/O has really cost in `cost`; each policy is one file or folder: [`Fifo`],
+//! [`Caps`], [`Gimbal`], [`Reflex`], [`FlashFq`].
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
 mod caps;
+mod cost;
 mod fair;
 mod fifo;
 pub mod flashfq;
@@ -21,6 +22,7 @@ mod roster;
 mod share;
 
 pub use caps::Caps;
+pub use cost::Cost;
 pub use fair::Fair;
 pub use fifo::{Fifo, Window};
 pub use flashfq::FlashFq;

@@ -2,7 +2,7 @@
 
 use flashyard_time::{Duration, Time};
 
-use crate::Share;
+use crate::{Cost, Share};
 
 /// The tenant that an I/O is done for. Number 0 is the system itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,6 +134,13 @@ pub trait Policy {
 
     /// What to do now.
     fn next(&mut self, now: Time) -> Next;
+
+    /// Just before a dispatched I/O is said to be complete: what devices have moved for it, and for
+    /// what its tenant has caused since this was told last. Only devices that do more than they are
+    /// asked tell it. A policy that does not override this charges by what is asked only.
+    fn settle(&mut self, now: Time, io: &Ask, cost: Cost) {
+        let _ = (now, io, cost);
+    }
 
     /// A dispatched I/O has ended, with success or an error.
     fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome);

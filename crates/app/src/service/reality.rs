@@ -235,7 +235,10 @@ impl Excess {
                 excess.queue += ns;
             }
             let sum = match cause {
-                Cause::Turn(tenant) | Cause::Reads(tenant) | Cause::Writes(tenant) => {
+                Cause::Turn(tenant)
+                | Cause::Reads(tenant)
+                | Cause::Writes(tenant)
+                | Cause::Upkeep(tenant) => {
                     match by_tenant.iter_mut().find(|(known, _)| *known == tenant) {
                         Some((_, sum)) => *sum += ns,
                         None => by_tenant.push((tenant, ns)),
@@ -243,7 +246,9 @@ impl Excess {
                     &mut excess.neighbours
                 }
                 Cause::Others => &mut excess.neighbours,
-                Cause::OwnQueue | Cause::OwnReads | Cause::OwnWrites => &mut excess.own,
+                Cause::OwnQueue | Cause::OwnReads | Cause::OwnWrites | Cause::OwnUpkeep => {
+                    &mut excess.own
+                }
                 Cause::Housekeeping | Cause::Device => &mut excess.device,
                 Cause::Held => &mut excess.held,
                 Cause::Receive | Cause::Intake | Cause::Send => &mut excess.network,

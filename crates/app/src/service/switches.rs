@@ -235,6 +235,8 @@ fn kind_of(cause: Cause) -> (&'static str, Option<TenantId>) {
         Cause::OwnWrites => ("own_writes", None),
         Cause::Reads(tenant) => ("reads", Some(tenant)),
         Cause::Writes(tenant) => ("writes", Some(tenant)),
+        Cause::OwnUpkeep => ("own_upkeep", None),
+        Cause::Upkeep(tenant) => ("upkeep", Some(tenant)),
         Cause::Housekeeping => ("housekeeping", None),
         Cause::Device => ("device", None),
     }
@@ -254,6 +256,8 @@ fn describe(cause: Cause, tenant: &str) -> String {
         Cause::OwnWrites => "device busy with writes of its own".into(),
         Cause::Reads(_) => format!("device busy with reads of tenant {tenant}"),
         Cause::Writes(_) => format!("device busy with writes of tenant {tenant}"),
+        Cause::OwnUpkeep => "pool busy with garbage collection and metadata that its own writes have caused".into(),
+        Cause::Upkeep(_) => format!("pool busy with garbage collection and metadata that writes of tenant {tenant} have caused"),
         Cause::Housekeeping => "device busy with garbage collection".into(),
         Cause::Device => "device slow by itself".into(),
     }

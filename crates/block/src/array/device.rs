@@ -182,6 +182,21 @@ impl Device for Array {
         })
     }
 
+    fn read_for(&self, at: u64, bytes: u64) -> u64 {
+        let record = self.shared.record.borrow();
+        let rows = record.geometry.rows();
+        let rows = rows.filter(|rows| at >= rows.alike);
+        rows.map_or(bytes, |rows| rows.read_for(At { at, bytes }))
+    }
+
+    fn written_for(&self, at: u64, bytes: u64) -> u64 {
+        let record = self.shared.record.borrow();
+        match record.geometry.rows() {
+            Some(rows) if at >= rows.alike => bytes / rows.data() as u64 * rows.columns as u64,
+            _ => bytes * u64::from(record.copies),
+        }
+    }
+
     fn is_page_cached(&self) -> bool {
         let members = self.shared.members.borrow();
         let mut devices = members.iter().filter_map(|it| it.device.as_ref());

@@ -51,6 +51,15 @@ impl Rows {
         self.columns - self.parity
     }
 
+    /// Bytes that members read for a range: each that has some of it reads the whole stretch.
+    pub(super) fn read_for(&self, at: At) -> u64 {
+        let mut roles = 0u32;
+        for (role, ..) in self.pieces(at) {
+            roles |= 1 << role;
+        }
+        u64::from(roles.count_ones()) * self.stretch(at).bytes
+    }
+
     /// Bytes of data in a row.
     pub(super) fn row(&self) -> u64 {
         self.data() as u64 * UNIT

@@ -151,6 +151,14 @@ impl Device for FaultDevice {
         self.0.below.device.moved()
     }
 
+    fn read_for(&self, at: u64, bytes: u64) -> u64 {
+        self.0.below.device.read_for(at, bytes)
+    }
+
+    fn written_for(&self, at: u64, bytes: u64) -> u64 {
+        self.0.below.device.written_for(at, bytes)
+    }
+
     fn is_blank(&self) -> bool {
         self.0.below.device.is_blank() && self.0.below.bytes() == 0
     }

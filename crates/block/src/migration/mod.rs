@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Rt};
+use flashyard_sched::{Cost, TenantId};
 
 use self::cursor::{Cursor, Span, Ticket};
 use crate::gate::{self, Gate};
@@ -298,6 +299,10 @@ impl Device for Migration {
 
     fn moved(&self) -> Option<u64> {
         self.inner.side().moved()
+    }
+
+    fn take_cost(&self, tenant: TenantId) -> Option<Cost> {
+        self.inner.side().take_cost(tenant)
     }
 }
 

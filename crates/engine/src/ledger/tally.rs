@@ -40,6 +40,11 @@ impl Tally {
         self.in_bin >= self.next
     }
 
+    /// Counts what was done because of its I/O.
+    pub(super) fn count_upkeep(&mut self, price: u64) {
+        self.done.upkeep += price;
+    }
+
     /// Begins a new bin. What was not looked at in the last one is stood for by the first of the
     /// new one.
     pub(super) fn begin_bin(&mut self, bin: u64) {

@@ -436,3 +436,31 @@ fn the_last_seconds_slide() {
         );
     }
 }
+
+#[test]
+fn garbage_collection_is_named_with_the_tenant_whose_writes_have_caused_it() {
+    let mut ledger = Ledger::default();
+    let (read, write) = (io(READER, Op::Read, 4096), io(WRITER, Op::Write, 4096));
+    let upkeep = |upkeep| Cost {
+        read: upkeep / 2,
+        written: 4096 + upkeep / 2,
+        upkeep,
+    };
+    for n in 0..8 {
+        let at = n * 200;
+        done(&mut ledger, &read, [at, at, at, at + 100], || None);
+    }
+    for n in 1..17_u64 {
+        let at = n * 10_000;
+        done(&mut ledger, &write, [at, at, at, at + 500], || None);
+        ledger.on_cost(WRITER, &upkeep(256 << 10));
+        done(&mut ledger, &read, [at, at, at, at + 1_800], || None);
+        ledger.on_cost(READER, &upkeep(0));
+    }
+    let now = Time::from_ns(200_000_000);
+    let why = ledger.why(READER, now).expect("known");
+    assert_eq!(why.causes[0].0, Cause::Upkeep(WRITER), "{:?}", why.causes);
+    assert!(share(&why, Cause::Upkeep(WRITER)) > 0.8, "{:?}", why.causes);
+    let own = ledger.why(WRITER, now).expect("known");
+    assert_eq!(share(&own, Cause::Upkeep(WRITER)), 0.0);
+}

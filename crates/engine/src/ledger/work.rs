@@ -1,6 +1,6 @@
 //! How much work was done when: priced, and remembered by the millisecond.
 
-use flashyard_sched::{Ask, Op};
+use flashyard_sched::{Ask, Cost, Op};
 use flashyard_time::{Duration, Time};
 
 /// How exactly the past is remembered, and for how long.
@@ -15,6 +15,8 @@ const WRITE: u64 = 5;
 pub(super) struct Done {
     pub(super) reads: u64,
     pub(super) writes: u64,
+    /// What a pool has done because of it: garbage collection, metadata.
+    pub(super) upkeep: u64,
 }
 
 /// How much work was done at the end of each of the last bins.
@@ -58,6 +60,7 @@ impl History {
         Done {
             reads: after.reads - before.reads,
             writes: after.writes - before.writes,
+            upkeep: after.upkeep - before.upkeep,
         }
     }
 
@@ -72,6 +75,11 @@ impl History {
             Some(last) => self.ends[last.max(oldest) as usize % BINS],
         }
     }
+}
+
+/// What upkeep is worth: about as much is read as is written.
+pub(super) fn price_upkeep(cost: &Cost) -> u64 {
+    cost.upkeep / 2 * (1 + WRITE)
 }
 
 /// The bin that an instant is in.

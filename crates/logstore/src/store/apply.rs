@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::accounts::Family;
 use super::checkpoint::Phase;
-use super::io::AnyPage;
+use super::io::{AnyPage, Payer};
 use super::segments::Use;
 use super::state::{Store, Tally};
 use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
@@ -61,7 +61,7 @@ impl Store {
     fn load_of(&mut self, lineage: Lineage, leaf: u64) {
         let (page, _) = self.source(self.target(lineage), leaf);
         if page != 0 {
-            self.load(page);
+            self.load_for(page, Payer::Map);
         }
     }
 
@@ -76,10 +76,11 @@ impl Store {
         let segments = &mut self.segments;
         let (mut gone, mut come) = (Tally::default(), Tally::default());
         let (mut shared, mut poisoned) = (0, 0);
-        let mut changed = false;
+        let (mut changed, mut by_host) = (false, false);
         self.frozen.changes(number, |place, entry| {
             let before = page::set_leaf_entry(&mut bytes, place, entry);
             changed |= before != entry;
+            by_host |= !segments.is_moved(entry);
             for (entry, sign) in [(before, -1), (entry, 1)] {
                 if let Some(segment) = segments.geometry.segment_of(entry.address())
                     && entry.is_stored()
@@ -98,6 +99,8 @@ impl Store {
         let place = |place| page::leaf_entry(&bytes, place) != Entry::UNMAPPED;
         if self.has_below(layer, leaf) || (0..LEAF_CHUNKS as usize).any(place) {
             if changed || self.lost.contains(&page) {
+                let data = self.volumes.get(&layer).map(|volume| volume.data);
+                self.payers.leaf(data.unwrap_or(layer), by_host);
                 self.put_leaf(layer, leaf, page, epoch, bytes);
             }
         } else if page != 0 {
@@ -309,7 +312,7 @@ impl Store {
                 for at in last.saturating_sub(AHEAD)..last {
                     let ahead = self.checkpoint.moving[at];
                     if self.pages.get(ahead).copy == 0 && self.pages.get(ahead).is_used() {
-                        self.load(ahead);
+                        self.load_for(ahead, Payer::Map);
                     }
                 }
                 if self.loading.contains(&page) || self.checkpoint.writes >= MOST_RUNS {

@@ -224,6 +224,7 @@ impl Store {
 
     /// The cut: batches that are open are closed, records that come now belong to the next one.
     fn freeze(&mut self) {
+        self.payers.age();
         for lane in Lane::ALL {
             self.issue(lane);
             let state = &self.lanes[lane as usize];

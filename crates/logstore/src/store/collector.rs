@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::io::{Action, IoError, IoOp, Part, Purpose, Read, Tag};
+use super::io::{Action, IoError, IoOp, Part, Payer, Purpose, Read, Tag};
 use super::lane::kept;
 use super::reads::Found;
 use super::scan::Scan;
@@ -40,6 +40,7 @@ struct Item {
     chunk: u64,
     entry: Entry,
     epoch: u32,
+    segment: u32,
 }
 
 impl Item {
@@ -260,6 +261,7 @@ impl Store {
                 chunk: record.chunk,
                 entry: record.entry(generation),
                 epoch: record.epoch,
+                segment: scan.segment,
             });
             self.collector.items.extend(items);
         }
@@ -273,13 +275,18 @@ impl Store {
     /// Asks the maps of every record: counts advise, maps decide.
     fn look_up(&mut self) {
         while let Some(&item) = self.collector.items.get(self.collector.next) {
-            match self.find_held(item) {
-                Found::At(entry, _) if entry == item.entry => self.collector.live.push(item),
-                Found::At(..) => {}
+            let lives = match self.find_held(item) {
+                Found::At(entry, _) => entry == item.entry,
                 Found::In(_) => return self.load_ahead(),
+            };
+            if lives {
+                self.collector.live.push(item);
             }
+            let (victim, sectors) = (item.segment, item.entry.sectors());
+            self.payers.found(item.lineage, victim, sectors, lives);
             self.collector.next += 1;
         }
+        self.payers.divide();
         self.collector.items.clear();
         self.collector.live.sort_unstable_by_key(Item::order);
         self.collector.next = 0;
@@ -298,7 +305,7 @@ impl Store {
             if let Some(item) = item
                 && let Found::In(page) = self.find_held(item)
             {
-                self.load(page);
+                self.load_for(page, Payer::Collection);
             }
         }
     }
@@ -371,7 +378,10 @@ impl Store {
             let item = moved.item;
             let (found, layer) = match self.find_held(item) {
                 Found::At(entry, layer) => (entry, layer),
-                Found::In(page) => return self.load(page),
+                Found::In(page) => {
+                    self.load_for(page, Payer::Collection);
+                    return;
+                }
             };
             if found == item.entry {
                 if self.active.room() == 0 {

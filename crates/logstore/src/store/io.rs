@@ -188,6 +188,9 @@ pub struct Io {
     pub(super) copies: u32,
     pub(super) tries: u8,
     in_flight: bool,
+    /// Whose it is; a batch, or what is read for a request, of those listed.
+    pub(super) payer: Payer,
+    pub(super) payers: Vec<(Lineage, u64)>,
 }
 
 /// A chunk that is read, as it is stored.
@@ -291,6 +294,31 @@ pub(super) enum Purpose {
     Recover(u32),
 }
 
+/// Whose an I/O is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) enum Payer {
+    /// Nobody's in particular.
+    #[default]
+    Pool,
+    /// Of those that are listed with it.
+    Listed,
+    /// Of those for whom garbage is collected.
+    Collection,
+    /// Of those for whom the map is written.
+    Map,
+}
+
+impl Purpose {
+    fn payer(self) -> Payer {
+        match self {
+            Self::Batch(Lane::Collector, _) | Self::Collect | Self::List(_) => Payer::Collection,
+            Self::Batch(..) => Payer::Listed,
+            Self::MapRun | Self::Superblock | Self::Footer(_) => Payer::Map,
+            _ => Payer::Pool,
+        }
+    }
+}
+
 /// I/Os by tag. Their lists keep their memory.
 #[derive(Debug, Default)]
 pub(super) struct Ios {
@@ -314,12 +342,16 @@ impl Ios {
                 copies: 0,
                 tries: 0,
                 in_flight: true,
+                payer: Payer::Pool,
+                payers: Vec::new(),
             });
             self.all.len() as u32 - 1
         });
         let io = &mut self.all[number as usize];
         (io.op, io.block, io.blocks, io.purpose) = (op, block, blocks, purpose);
         (io.host, io.copies, io.tries, io.in_flight) = (None, 0, 0, true);
+        io.payer = purpose.payer();
+        io.payers.clear();
         io.parts.clear();
         io.own.clear();
         io.chunks.clear();

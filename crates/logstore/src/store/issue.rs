@@ -4,11 +4,12 @@ use alloc::vec::Vec;
 
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Tag};
 use super::lane::{Batch, End, Fate, kept};
+use super::payers::Parts;
 use super::segments::Use;
 use super::state::{ReadOnly, State, Store};
 use crate::chunk::begin;
 use crate::entry::Entry;
-use crate::format::batch::{Header, Lane, MOST_BATCH_RECORDS, Place, RecordKind};
+use crate::format::batch::{Header, Lane, MOST_BATCH_RECORDS, Place, Record, RecordKind};
 use crate::format::footer::{self, Item, Trailer, footer_blocks};
 use crate::format::{BLOCK, BLOCK_SECTORS};
 
@@ -201,6 +202,9 @@ impl Store {
         io.own.resize(BLOCK, 0);
         let bytes = io.own.as_mut_slice().try_into().expect("a block was made");
         batch.checksum = header.encode(self.secret, &batch.records, bytes);
+        if lane != Lane::Collector {
+            of_records(&batch.records, &mut io.payers);
+        }
         io.parts.push(Part::Own);
         io.parts.extend_from_slice(&batch.parts);
         let filled = (blocks - 1) * BLOCK_SECTORS as u32;
@@ -479,5 +483,16 @@ impl Store {
     pub(super) fn footer_ended(&mut self, tag: Tag, segment: u32) {
         self.segments.get_mut(segment).writers -= 1;
         self.ios.release(tag);
+    }
+}
+
+/// Whose a batch is: data count by their length, and each record for itself.
+fn of_records(records: &[Record], parts: &mut Parts) {
+    for record in records {
+        let part = u64::from(record.sectors) + 1;
+        match parts.last_mut() {
+            Some((lineage, sum)) if *lineage == record.lineage => *sum += part,
+            _ => parts.push((record.lineage, part)),
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use alloc::boxed::Box;
 
-use super::io::{Action, IoError, IoOp, Purpose, Tag};
+use super::io::{Action, IoError, IoOp, Payer, Purpose, Tag};
 use super::state::Store;
+use crate::entry::Lineage;
 use crate::format::Block;
 
 /// Reads of leaves that failed before a leaf counts as lost.
@@ -12,12 +13,26 @@ const LEAF_TRIES: u8 = 2;
 impl Store {
     /// Reads a leaf, if that is not done already.
     pub(super) fn load(&mut self, page: u32) {
+        self.load_for(page, Payer::Pool);
+    }
+
+    /// The same for a request of a volume.
+    pub(super) fn load_for_host(&mut self, page: u32, lineage: Lineage) {
+        if let Some(tag) = self.load_for(page, Payer::Listed) {
+            self.ios.get_mut(tag).payers.push((lineage, 1));
+        }
+    }
+
+    /// The same, which somebody has caused.
+    pub(super) fn load_for(&mut self, page: u32, payer: Payer) -> Option<Tag> {
         if self.cache.has(page) || self.lost.contains(&page) || !self.loading.insert(page) {
-            return;
+            return None;
         }
         let block = self.pages.get(page).block;
         let tag = self.ios.begin(IoOp::Read, block, 1, Purpose::Leaf(page));
+        self.ios.get_mut(tag).payer = payer;
         self.out.push_back(Action::Submit(tag));
+        Some(tag)
     }
 
     /// Has something read once more.

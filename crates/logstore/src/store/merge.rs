@@ -161,6 +161,7 @@ impl Store {
 
     /// Nothing is left of a layer: those above it stand on the one below.
     fn remove_layer(&mut self, layer: Lineage) {
+        self.payers.forget(layer);
         let Some(gone) = self.volumes.remove(&layer) else {
             return;
         };

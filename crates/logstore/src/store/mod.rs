@@ -18,6 +18,7 @@ mod lookup;
 mod map;
 mod map_write;
 mod merge;
+mod payers;
 mod read;
 mod reads;
 mod recovery;
@@ -39,6 +40,7 @@ pub use differ::{Difference, MOST_RANGES};
 pub use io::{
     Action, Io, IoError, IoOp, MOST_BLOCKS, MOST_TRIM, Outcome, Part, Read, Refused, Request, Tag,
 };
+pub use payers::Parts;
 pub use recovery::OpenError;
 pub use room::RESERVED_UNIT;
 pub use scrubber::Scrubbed;

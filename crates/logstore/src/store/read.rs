@@ -29,7 +29,7 @@ impl Store {
                 }
                 Found::In(page) => {
                     ready = false;
-                    self.load(page);
+                    self.load_for_host(page, read.lineage);
                 }
             }
         }

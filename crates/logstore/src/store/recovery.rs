@@ -14,6 +14,7 @@ use super::flusher::Flusher;
 use super::io::{Action, IoError, IoOp, Ios, Purpose, Tag};
 use super::lane::LaneState;
 use super::map::{Inner, LEVELS, Pages, Tree};
+use super::payers::Payers;
 use super::reads::Reads;
 use super::replay::Replay;
 use super::scrubber::Scrubbed;
@@ -221,6 +222,7 @@ impl Store {
             writers: core::array::from_fn(|_| MapWriter::default()),
             checkpoint: Checkpoint::default(),
             collector: Collector::default(),
+            payers: Payers::default(),
             checker: None,
             scrubber: None,
             scrubbed: Scrubbed::default(),

@@ -173,7 +173,7 @@ impl Store {
             }
             Some(_) => match unknown {
                 Some(page) => {
-                    self.load(page);
+                    self.load_for_host(page, lineage);
                     Err(Admit::Parked(Some(page)))
                 }
                 None => Err(Admit::Never(Outcome::NoSpace)),

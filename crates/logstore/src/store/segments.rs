@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::entry::Entry;
 use crate::format::BLOCK_SECTORS;
 use crate::format::batch::{Lane, MOST_BATCH_BLOCKS, MOST_ROW};
 use crate::format::rows::{Row, SegmentRow};
@@ -196,6 +197,13 @@ impl Segments {
         let live = &mut self.all[segment as usize].live;
         *live = (i64::from(*live) + sectors).max(0) as u32;
         self.touch(segment);
+    }
+
+    /// Whether garbage collection has written what an entry says.
+    pub fn is_moved(&self, entry: Entry) -> bool {
+        let segment = self.geometry.segment_of(entry.address());
+        let segment = segment.filter(|_| entry.is_stored());
+        segment.is_some_and(|segment| self.get(segment).lane == Lane::Collector)
     }
 
     /// Pages that the page table refers to.

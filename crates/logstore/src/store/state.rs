@@ -13,6 +13,7 @@ use super::flusher::Flusher;
 use super::io::{Action, Io, Ios, Request, Tag};
 use super::lane::{Batch, KEPT, LaneState, Parked};
 use super::map::{Pages, Tree};
+use super::payers::Payers;
 use super::reads::Reads;
 use super::recovery::{OpenError, Recovery};
 use super::scrubber::{Scrubbed, Scrubber};
@@ -330,6 +331,7 @@ pub struct Store {
     pub(super) writers: [MapWriter; 2],
     pub(super) checkpoint: Checkpoint,
     pub(super) collector: Collector,
+    pub(super) payers: Payers,
     pub(super) checker: Option<Checker>,
     pub(super) scrubber: Option<Scrubber>,
     pub(super) scrubbed: Scrubbed,

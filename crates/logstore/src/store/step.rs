@@ -1,10 +1,29 @@
 //! One turn of the store, and the ends of I/Os.
 
-use super::io::{Action, IoError, IoOp, Purpose, Tag};
+use super::io::{Action, IoError, IoOp, Payer, Purpose, Tag};
 use super::state::{State, Store};
+use crate::entry::Lineage;
 use crate::format::batch::Lane;
 
 impl Store {
+    /// Who has caused an I/O that has not ended, each to a part; nobody if it is the pool's own, or
+    /// if it is a host's read. To be asked before its end is told.
+    pub fn payers(&self, tag: Tag) -> &[(Lineage, u64)] {
+        let io = self.ios.get(tag);
+        match io.payer {
+            Payer::Pool => &[],
+            Payer::Listed => &io.payers,
+            Payer::Collection => &self.payers.collection,
+            Payer::Map => &self.payers.map,
+        }
+    }
+
+    /// Whether an I/O is no request's: garbage collection, the map, or the pool's own.
+    pub fn is_upkeep(&self, tag: Tag) -> bool {
+        let io = self.ios.get(tag);
+        io.host.is_none() && io.payer != Payer::Listed
+    }
+
     /// An I/O has ended; `result` has the bytes of a read. A completion that nobody waits for
     /// changes nothing.
     pub fn completed(&mut self, tag: Tag, result: Result<&[u8], IoError>) {

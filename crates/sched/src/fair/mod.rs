@@ -13,6 +13,7 @@ mod learn;
 mod queue;
 mod quiet;
 mod rates;
+mod real;
 mod slices;
 mod tenants;
 #[cfg(test)]
@@ -24,13 +25,14 @@ use alloc::vec::Vec;
 
 use flashyard_time::Time;
 
-use crate::{Ask, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
+use crate::{Ask, Cost, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
 use costs::{Class, Costs, Kind, PER_NS, Price};
 use heap::Heap;
 use learn::{Learner, Phase, Scene};
 use quiet::Quiet;
+use real::Real;
 use slices::Slices;
-use tenants::{LANES, Lane, Place, State, Tenants};
+use tenants::{LANES, Lane, NONE, Place, State, Tenants};
 use windows::{Bases, ONE};
 
 /// How many times what keeps it busy the device may hold of reads, and of writes.
@@ -87,6 +89,8 @@ pub struct Fair {
     quiet: Quiet,
     /// Whether reads or writes are to go until then.
     slices: Slices,
+    /// What writes have really cost.
+    real: Real,
     /// Nothing may go, and no time will change that: not before an event that may.
     stuck: bool,
 }
@@ -126,6 +130,7 @@ impl Fair {
             background_due: 0,
             quiet: Quiet::new(),
             slices: Slices::new(),
+            real: Real::default(),
             stuck: false,
         }
     }
@@ -286,6 +291,15 @@ impl Policy for Fair {
             return Next::WaitForEvent;
         }
         self.look(now)
+    }
+
+    fn settle(&mut self, now: Time, io: &Ask, cost: Cost) {
+        let number = self.correct(io, cost);
+        for lane in LANES {
+            if self.tenants[number].head(lane) != NONE {
+                self.offer(now, number, lane);
+            }
+        }
     }
 
     fn complete(&mut self, now: Time, io: &Ask, outcome: Outcome) {

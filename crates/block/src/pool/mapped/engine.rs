@@ -1,6 +1,6 @@
 //! The engine of a mapped pool: does on the device what the store says, and tells the store how it
-//! ended. Background work (garbage collection, checkpoints, flushes of its own) is the system's:
-//! it has no tenant.
+//! ended. Background work (garbage collection, checkpoints, flushes of its own) goes to the device
+//! as the system's, and is charged to whose writes have caused it.
 //!
 //! What hosts write in one turn of the core goes into as few batches as can be: the store is asked
 //! what to do next at the end of the turn, and when an I/O of its own ends.
@@ -19,8 +19,10 @@ use flashyard_logstore::{
 };
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Data, Rt, Shared};
+use flashyard_sched::Cost;
 use flashyard_time::Duration;
 
+use super::charges::Charges;
 use super::coder::Coder;
 use super::requests::Requests;
 use crate::{Done, Io, IoError, IoFuture, Served, Server, SharedDevice, Tag, Zero};
@@ -39,6 +41,7 @@ pub(super) struct Engine {
     pub device: SharedDevice,
     superblocks: [u64; COPIES],
     pub store: RefCell<Store>,
+    pub charges: Charges,
     requests: RefCell<Requests>,
     /// What reads gave whose data are moved.
     kept: RefCell<BTreeMap<StoreTag, Data>>,
@@ -78,6 +81,7 @@ impl Engine {
             device,
             superblocks,
             store: RefCell::new(store),
+            charges: Charges::default(),
             requests: RefCell::default(),
             kept: RefCell::default(),
             stored: RefCell::default(),
@@ -427,6 +431,7 @@ impl Engine {
     /// Tells the store the end of an I/O.
     fn ended(&self, tag: StoreTag, result: Result<Done, IoError>) {
         self.in_flight.set(self.in_flight.get() - 1);
+        self.charge(tag);
         let result = result.map(|done| done.data).map_err(|error| match error {
             IoError::NoSpace => StoreError::NoSpace,
             _ => StoreError::Failed,
@@ -463,6 +468,37 @@ impl Engine {
             }
             None if store.keeps(tag) => drop(self.kept.borrow_mut().insert(tag, data)),
             None => {}
+        }
+    }
+
+    /// Charges an I/O of the store that has ended.
+    fn charge(&self, tag: StoreTag) {
+        let store = self.store.borrow();
+        let io = store.io(tag);
+        let block = match io.op {
+            IoOp::WriteSuperblock(copy) => self.superblocks[usize::from(copy)],
+            _ => io.block,
+        };
+        let (at, bytes) = (block * BLOCK as u64, u64::from(io.blocks) * BLOCK as u64);
+        let mut cost = Cost::default();
+        match io.op {
+            IoOp::Read => cost.read = self.device.read_for(at, bytes),
+            IoOp::Write | IoOp::WriteSuperblock(_) => {
+                cost.written = self.device.written_for(at, bytes);
+            }
+            IoOp::Flush | IoOp::Discard => return,
+        }
+        match io.host {
+            Some((request, _)) => {
+                let tenant = self.requests.borrow().tag(request as u32).tenant;
+                self.charges.charge(tenant, cost);
+            }
+            None => {
+                if store.is_upkeep(tag) {
+                    cost.upkeep = cost.read + cost.written;
+                }
+                self.charges.divide(store.payers(tag), cost);
+            }
         }
     }
 

@@ -11,6 +11,7 @@
 //!
 //! Bounds: 960 volumes of 4 PiB each; all of them together may be larger than the pool.
 
+mod charges;
 mod check;
 mod chunks;
 mod coder;
@@ -202,6 +203,7 @@ impl MappedPool {
                 .await
                 .map_err(|why| failed("deleting a volume", why))?;
             inner.engine.forget_coder(lineage);
+            inner.engine.charges.forget(lineage);
             match &inner.keys {
                 Some(keys) => keys.erase(lineage).await,
                 None => Ok(()),

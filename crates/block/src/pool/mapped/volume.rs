@@ -8,7 +8,7 @@ use std::rc::Rc;
 use flashyard_logstore::format::batch::Lane;
 use flashyard_logstore::{Form, Lineage, MOST_BLOCKS, MOST_TRIM, State};
 use flashyard_runtime::{Buf, Parts, Rt, Shared};
-use flashyard_sched::Class;
+use flashyard_sched::{Class, Cost, TenantId};
 
 use super::chunks::Chunks;
 use super::coder::Coder;
@@ -44,6 +44,8 @@ pub(super) struct Inner {
     /// The lane of its writes, and how many since the last latency-sensitive one were not so.
     lane: Cell<Lane>,
     others: Cell<u32>,
+    /// Who has written last, and pays.
+    writer: Cell<Option<TenantId>>,
 }
 
 impl Volume {
@@ -70,6 +72,7 @@ impl Volume {
             gate: Gate::new(rt),
             lane: Cell::new(Lane::User),
             others: Cell::new(LEAVES_AFTER),
+            writer: Cell::new(None),
         });
         Rc::new(Self { inner })
     }
@@ -160,6 +163,10 @@ impl Device for Volume {
     fn moved(&self) -> Option<u64> {
         self.inner.below.moved()
     }
+
+    fn take_cost(&self, tenant: TenantId) -> Option<Cost> {
+        Some(self.inner.engine.charges.take(tenant))
+    }
 }
 
 impl Inner {
@@ -221,6 +228,13 @@ impl Inner {
         all.read_into(parts)
     }
 
+    /// Notes who pays for what this volume causes.
+    pub fn note_writer(&self, tag: Tag) {
+        if self.writer.replace(Some(tag.tenant)) != Some(tag.tenant) {
+            self.engine.charges.set_owner(self.lineage, tag.tenant);
+        }
+    }
+
     /// Writes of a latency-sensitive tenant go in batches of their own, so that they are not
     /// answered behind the long ones of others. The lane changes when the volume has nothing that
     /// is not durable; until then the next write tries again.
@@ -240,6 +254,7 @@ impl Inner {
     }
 
     fn write(self: &Rc<Self>, tag: Tag, lba: u64, data: Shared, fua: bool) -> IoFuture {
+        self.note_writer(tag);
         self.choose_lane(tag);
         if self.has_long_chunks() {
             return self.write_part(tag, lba, data, fua);
@@ -260,6 +275,7 @@ impl Inner {
     /// Chunks read as zeroes from now on, and take no space. Some at a time: a trim of a large
     /// volume waits for checkpoints.
     pub fn unmap(self: &Rc<Self>, tag: Tag, span: Span) -> IoFuture {
+        self.note_writer(tag);
         let end_of = move |start: u64| span.end.min(start + MOST_TRIM);
         if end_of(span.start) == span.end {
             let chunks = span.start..span.end;
