@@ -159,7 +159,7 @@ async fn converse(state: &Rc<State>, stream: &UnixStream) -> io::Result<()> {
                     reply.encode(header.id)
                 })
             }
-            Ok(request) if agreed => handle(state, header.id, request, fds).await,
+            Ok(request) if agreed => handle(state, &header, request, fds).await,
             Ok(_) => Err(EINVAL),
             Err(malformed) => Err(malformed.errno()),
         };
@@ -203,10 +203,10 @@ fn encode_version(id: u16, text: &str) -> Vec<u8> {
     Reply::Version(version).encode(id)
 }
 
-/// Does what a request asks for; the reply, or `errno`.
+/// Does what a request asks for; the reply, if one is wanted, or `errno`.
 async fn handle(
     state: &Rc<State>,
-    id: u16,
+    header: &Header,
     request: Request<'_>,
     mut fds: Descriptors,
 ) -> Result<Vec<u8>, u32> {
@@ -243,7 +243,7 @@ async fn handle(
         }
         Request::RegionRead(access) => {
             let data = regions::read(state, access).map_err(|_| EINVAL)?;
-            return Ok(Reply::RegionRead(access, &data).encode(id));
+            return Ok(Reply::RegionRead(access, &data).encode(header.id));
         }
         Request::RegionWrite(access, data) => {
             // A reset of the function is complete with the answer.
@@ -258,7 +258,11 @@ async fn handle(
             Reply::Done(Command::RESET)
         }
     };
-    Ok(reply.encode(id))
+    // Doorbells, as QEMU rings them, want none.
+    Ok(match header.no_reply {
+        true => Vec::new(),
+        false => reply.encode(header.id),
+    })
 }
 
 /// What a region is; the file of one that can be mapped goes beside the whole of it.
