@@ -335,7 +335,7 @@ pub struct TenantChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_target: Option<Span>,
     /// New quotas by pool; zero removes one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub quota: BTreeMap<String, Size>,
 }
 

@@ -366,7 +366,7 @@ operations! {
         Ok(Request::ImportVolume(p.body()?))
     };
     GET "/volumes/{name}" [] "One volume." => |p| Ok(Request::Show(KindName::Volume, p.name));
-    PATCH "/volumes/{name}" [] "Grows a volume, or protects it from writes." => |p| {
+    PATCH "/volumes/{name}" [] "Grows a volume, keeps space for it, or protects it from writes." => |p| {
         let change = p.body()?;
         Ok(Request::SetVolume { name: p.name, change })
     };

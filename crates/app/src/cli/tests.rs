@@ -76,7 +76,7 @@ const TEXTS: [&str; 9] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 36] = [
+const NAMED: [(&str, &[&str]); 37] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),

@@ -65,6 +65,8 @@ pub enum HealthCode {
     CopiesDisagree,
     /// A mapped pool has less than a quarter of its space left.
     PoolNearlyFull,
+    /// A tenant has less than a quarter of its quota in a pool left.
+    QuotaNearlyUsed,
     /// Devices give less than what is guaranteed.
     GuaranteeOversold,
     /// What devices can give was not measured.
@@ -104,6 +106,7 @@ impl HealthCode {
             Self::PoolFull | Self::PoolNearlyFull => {
                 "delete volumes or snapshots, or have hosts discard what they do not need"
             }
+            Self::QuotaNearlyUsed => "raise it with `flashyard tenant set`, or delete something",
             Self::ConnectionsRefused => "raise the limit of open files of the target",
             Self::CoreSilent => "see to the devices of that core, or start the target again",
             Self::StateNotKept => "make space in the state directory, or see to its disk",

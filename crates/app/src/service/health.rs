@@ -172,6 +172,10 @@ impl Work<'_> {
             if let Some(code) = code {
                 found.add(code, &name, hint.unwrap_or_default());
             }
+            let quotas = self.view_quotas(&record.spec).into_iter();
+            if let Some(hint) = quotas.filter_map(|quota| quota.space_hint).next() {
+                found.add(HealthCode::QuotaNearlyUsed, &name, hint);
+            }
             let promises = self.view_promises(id, record, observed);
             let missed = promises
                 .into_iter()

@@ -29,6 +29,7 @@ mod refusals;
 mod rig;
 mod settings;
 mod snapshots;
+mod space;
 mod stopping;
 mod turns;
 mod units;
