@@ -343,3 +343,25 @@ fn a_member_that_comes_back_gets_only_what_it_lacks() {
         assert_eq!(read(&alone, 256, BLOCK).await, Ok(vec![2; BLOCK]));
     });
 }
+
+/// A member that dies anywhere in the opening does not keep the array from being opened.
+#[test]
+fn a_member_that_dies_while_the_array_is_opened_is_done_without() {
+    in_world(async |rt: Rt| {
+        let life = live(&rt, 2, 2, 50, false).await;
+        let left = cut(&life.start, &life.events, &mut Rng::new(50));
+        for ios in 0..24 {
+            let log = Log::default();
+            let dying = Drive::new(1, left[1].clone(), &log, 2);
+            dying.dies_after(ios);
+            let other = Drive::new(0, left[0].clone(), &log, 1);
+            let devices: [SharedDevice; 2] = [other, dying];
+            let array = open_degraded(&rt, &devices).await;
+            let array = array.unwrap_or_else(|error| panic!("after {ios} I/Os: {error}"));
+            for (lba, value) in read_all(&array, &life).await {
+                let allowed = life.history.allows(lba, value, life.events.len());
+                assert!(allowed, "after {ios} I/Os: block {lba} holds {value:#x}");
+            }
+        }
+    });
+}

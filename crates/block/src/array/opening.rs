@@ -8,6 +8,7 @@ use super::Array;
 use super::assembly::{Candidate, Lack, assemble};
 use super::changes::{list, span_of};
 use super::error::ArrayError;
+use super::flight::is_momentary;
 use super::geometry::{Geometry, MAX_COPIES, MAX_MEMBERS};
 use super::member::{Failure, Member};
 use super::places::{self, new_id, occupied};
@@ -196,11 +197,13 @@ impl Shared {
             if let Some(device) = &member.device
                 && set.regions.borrow().count() > 0
             {
-                let loaded = set.load_map(device).await;
-                let name = || member.label.borrow().clone();
-                loaded.map_err(|error| {
-                    ArrayError::Device(name(), "reading the region map of", error)
-                })?;
+                // The others have the same map, where one that does not work can be done without.
+                if let Err(error) = set.load_map(device).await
+                    && (is_momentary(error) || !self.fail(&set, &member, Failure::Error(error)))
+                {
+                    let name = member.label.borrow().clone();
+                    return Err(ArrayError::Device(name, "reading the region map of", error));
+                }
             }
         }
         {
