@@ -23,6 +23,7 @@ mod isolation_space;
 mod isolation_vs_conventional;
 mod latency_curve;
 mod log_write_amplification;
+mod mapped_fairness;
 mod noisy_neighbour;
 mod oracle;
 mod outcome;
@@ -44,7 +45,7 @@ mod volume_overhead;
 use crate::experiment::{Experiment, Refused};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 32] = [
+static ALL: [&dyn Experiment; 33] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
@@ -73,6 +74,7 @@ static ALL: [&dyn Experiment; 32] = [
     &frontends::Frontends,
     &functions_scale::FunctionsScale,
     &log_write_amplification::LogWriteAmplification,
+    &mapped_fairness::MappedFairness,
     &raid_safe_read::RaidSafeRead,
     &raid_degraded::RaidDegraded,
     &volume_overhead::VolumeOverhead,
