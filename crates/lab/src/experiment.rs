@@ -35,6 +35,11 @@ pub trait Experiment: Sync {
         false
     }
 
+    /// The most seeds that it can be run with.
+    fn most_seeds(&self) -> u32 {
+        MOST_SEEDS
+    }
+
     /// Runs it.
     fn run(&self, context: &Context) -> Result<Report, Refused>;
 }
@@ -145,7 +150,7 @@ pub enum Refused {
     Conflict(String),
 }
 
-/// The most seeds of one run.
+/// The most seeds that means are taken over.
 const MOST_SEEDS: u32 = 100;
 
 /// What an experiment runs with: what the user asked for, checked and completed.
@@ -172,8 +177,9 @@ impl<'a> Context<'a> {
         progress: &'a dyn Progress,
     ) -> Result<Self, Refused> {
         let seed_count = request.seeds.unwrap_or(1);
-        if !(1..=MOST_SEEDS).contains(&seed_count) {
-            return Err(Refused::Seeds(MOST_SEEDS));
+        let most = experiment.most_seeds();
+        if !(1..=most).contains(&seed_count) {
+            return Err(Refused::Seeds(most));
         }
         Ok(Self {
             seed: request.seed.unwrap_or(1),

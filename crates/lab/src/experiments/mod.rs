@@ -61,6 +61,7 @@ static ALL: [&dyn Experiment; 33] = [
     &generalization::Generalization,
     &oracle::Oracle,
     &fairness::Scenes,
+    &fairness::Swarm,
     &noisy_neighbour::NoisyNeighbour,
     &priority_classes::PriorityClasses,
     &priority_mixed::PriorityMixed,

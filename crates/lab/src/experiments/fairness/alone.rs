@@ -1,9 +1,11 @@
 //! What the work of a tenant reaches alone.
 
+use flashyard_time::Duration;
+
 use super::scene::{Scene, Spans, Tenant};
 use crate::bench::Results;
 use crate::experiment::Refused;
-use crate::load::{Pace, Pattern};
+use crate::load::Pattern;
 use crate::measure::{Tally, f_util};
 use crate::policies::{Switch, fifo};
 
@@ -27,7 +29,7 @@ impl Alone {
                     policy: fifo(),
                     host: None,
                 };
-                let results = scene.run(switch, spans, seed)?;
+                let results = scene.run(switch, spans, Duration::ZERO, seed)?;
                 let sum = results.workers.iter().map(Tally::bytes_per_second).sum();
                 alone.0.push((tenant.pattern.clone(), sum));
             }
@@ -74,8 +76,7 @@ fn saturating(tenant: &Tenant) -> Tenant {
         .sum();
     let depth = ((512 << 10) * weights / sum.max(1)).clamp(4, 32) as u32;
     Tenant {
-        weight: 1,
-        pace: Pace::Closed { depth },
-        ..tenant.clone()
+        pattern: tenant.pattern.clone(),
+        ..Tenant::closed(1, true, &[], depth)
     }
 }

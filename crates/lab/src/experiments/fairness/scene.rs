@@ -2,12 +2,12 @@
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
-use flashyard_sched::{Class, Share, TenantId};
+use flashyard_sched::{Class, Rates, Share, TenantId};
 use flashyard_time::{Duration, Time};
 
 use crate::bench::{Path, Results, Setup};
 use crate::experiment::Refused;
-use crate::load::{Access, Pace, Pattern, Worker};
+use crate::load::{Access, Pace, Pattern, Phases, Worker};
 use crate::policies::Switch;
 
 /// A tenant with a worker.
@@ -18,6 +18,13 @@ pub(super) struct Tenant {
     pub(super) pace: Pace,
     /// Its region is decided by the scene: in order in a part of its own, at random everywhere.
     pub(super) pattern: Pattern,
+    /// Work and rest by turns.
+    pub(super) phases: Option<Phases>,
+    /// When it is there.
+    pub(super) start: Time,
+    pub(super) stop: Time,
+    pub(super) guarantee: Rates,
+    pub(super) limit: Rates,
 }
 
 /// A drive and who uses it.
@@ -51,6 +58,11 @@ impl Tenant {
                 sizes,
                 ..Pattern::random(percent, 4096)
             },
+            phases: None,
+            start: Time::ZERO,
+            stop: Time::MAX,
+            guarantee: Rates::NONE,
+            limit: Rates::NONE,
         }
     }
 
@@ -63,7 +75,9 @@ impl Tenant {
     fn share(&self) -> Share {
         Share {
             weight: self.weight,
-            ..Share::default()
+            guarantee: self.guarantee,
+            limit: self.limit,
+            latency_target: None,
         }
     }
 }
@@ -86,8 +100,14 @@ impl Scene {
             .sum()
     }
 
-    /// What happens under a policy.
-    pub(super) fn run(&self, switch: Switch, spans: Spans, seed: u64) -> Result<Results, Refused> {
+    /// What happens under a policy, also in every `window` of the span if that is not zero.
+    pub(super) fn run(
+        &self,
+        switch: Switch,
+        spans: Spans,
+        window: Duration,
+        seed: u64,
+    ) -> Result<Results, Refused> {
         let mut policy = switch.policy;
         for (tenant, id) in self.tenants.iter().zip(1..) {
             let id = TenantId(id);
@@ -95,12 +115,13 @@ impl Scene {
         }
         let mut setup = Setup::new(self.device(seed)?, policy, self.workers()).seeded(seed);
         setup.host = switch.host;
+        setup.window = window;
         let setup = setup.over(self.paths.clone());
         Ok(setup.measured(spans.warm_up, spans.measured).run()?)
     }
 
     /// A worker for each tenant.
-    fn workers(&self) -> Vec<Worker> {
+    pub(super) fn workers(&self) -> Vec<Worker> {
         let count = self.tenants.len() as u64;
         let worker = |(tenant, place): (&Tenant, u32)| {
             let mut pattern = tenant.pattern.clone();
@@ -108,7 +129,13 @@ impl Scene {
                 pattern = pattern.within_part(u64::from(place), count, self.capacity);
             }
             let label = format!("tenant {}", place + 1);
-            Worker::new(label, place + 1, tenant.pace, pattern).of_class(tenant.class)
+            let worker = Worker::new(label, place + 1, tenant.pace, pattern);
+            Worker {
+                phases: tenant.phases,
+                ..worker
+                    .of_class(tenant.class)
+                    .between(tenant.start, tenant.stop)
+            }
         };
         self.tenants.iter().zip(0..).map(worker).collect()
     }

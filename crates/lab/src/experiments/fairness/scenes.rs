@@ -189,7 +189,9 @@ fn measure<'a>(context: &Context, known: &'a [Known]) -> Result<Vec<Measured<'a>
         let name = &known.scene.profile.name;
         let calibration = calibrations.iter().find(|(drive, _)| drive == name);
         let switch = policies::switch(policy, calibration.map(|(_, found)| found));
-        let results = known.scene.run(switch, spans(context), context.seed)?;
+        let results = known
+            .scene
+            .run(switch, spans(context), Duration::ZERO, context.seed)?;
         let Known { name, .. } = known;
         context.progress.step(&format!("{policy}: {name}"));
         Ok(Measured {
