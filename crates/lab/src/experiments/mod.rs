@@ -45,7 +45,7 @@ mod volume_overhead;
 use crate::experiment::{Experiment, Refused};
 
 /// All experiments, in the order in which they are listed.
-static ALL: [&dyn Experiment; 33] = [
+static ALL: [&dyn Experiment; 34] = [
     &validate::Validate,
     &latency_curve::LatencyCurve,
     &interference::Interference,
