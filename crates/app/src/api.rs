@@ -1,5 +1,5 @@
 //! The REST API: HTTP/1.1 with JSON bodies, over a Unix socket in the state directory that only its
-//! owner can open. It is the only way into a running target; the command line uses it as well.
+//! owner can open, and over TCP for those who have a token. It is the only way into a running target; the command line uses it as well.
 //!
 //! [`operations`] is what can be asked, [`call`] the same from the client's side.
 
@@ -9,9 +9,12 @@ mod client;
 mod listen;
 mod operations;
 mod seats;
+mod tokens;
 
+use std::fmt;
 use std::fs;
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -22,9 +25,10 @@ use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::control::{Asker, HasKind, Request};
+use crate::control::{Asker, ErrorKind, HasKind, Request};
 
 pub use client::{AskError, ask, ask_and_follow};
+use tokens::TokensError;
 
 /// Longest body of a request: a configuration file of thousands of entries fits.
 const BODY_BYTES_MAX: usize = 16 << 20;
@@ -60,8 +64,12 @@ pub struct Api {
 }
 
 impl Api {
-    /// Listens in `state` and answers by `serve`.
-    pub fn start<T, E>(state: &Path, serve: impl Serve<T, E>) -> io::Result<Self>
+    /// Listens in `state`, and at an address for those who have a token, and answers by `serve`.
+    pub fn start<T, E>(
+        state: &Path,
+        address: Option<Address>,
+        serve: impl Serve<T, E>,
+    ) -> io::Result<Self>
     where
         T: Shows,
         E: HasKind + 'static,
@@ -71,15 +79,19 @@ impl Api {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(seats::Seats::MOST)
+            // Of both ways in.
+            .max_blocking_threads(2 * seats::Seats::MOST)
             .thread_name("api")
             .build()?;
         let (end, ended) = oneshot::channel();
         let serve = Arc::new(serve);
         let thread = thread::Builder::new().name("api".into()).spawn(move || {
             runtime.block_on(async {
+                if let Some(Address { listener, tokens }) = address {
+                    tokio::spawn(listen::listen_at(listener, tokens, Arc::clone(&serve)));
+                }
                 tokio::select! {
-                    () = listen::listen(listener, serve) => {}
+                    () = listen::listen_here(listener, serve) => {}
                     _ = ended => {}
                 }
             });
@@ -91,6 +103,73 @@ impl Api {
             end: Some(end),
             thread: Some(thread),
         })
+    }
+}
+
+/// An address on which the API listens as well, for those who have a token.
+#[derive(Debug)]
+pub struct Address {
+    listener: TcpListener,
+    tokens: tokens::Tokens,
+}
+
+/// Why the API does not listen at an address.
+#[derive(Debug)]
+pub enum AddressError {
+    /// What is sent there could be read on the way.
+    NotLoopback(SocketAddr),
+    /// The system refuses it.
+    Refused(SocketAddr, io::Error),
+    /// There are no tokens.
+    Tokens(TokensError),
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoopback(address) => write!(
+                f,
+                "the API listens on loopback addresses only, since tokens and answers are not encrypted: give 127.0.0.1:{}, and \
+                 put a proxy with TLS before it for others",
+                address.port()
+            ),
+            Self::Refused(address, error) => {
+                write!(
+                    f,
+                    "the API cannot listen on {address}: {error}; choose another port"
+                )
+            }
+            Self::Tokens(error) => error.fmt(f),
+        }
+    }
+}
+
+impl HasKind for AddressError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotLoopback(_) => ErrorKind::Invalid,
+            Self::Refused(_, error) => ErrorKind::of_given(error),
+            Self::Tokens(error) => error.kind(),
+        }
+    }
+}
+
+impl Address {
+    /// Listens on a loopback address, for the tokens in a file.
+    pub fn open(address: SocketAddr, tokens: &Path) -> Result<Self, AddressError> {
+        if !address.ip().is_loopback() {
+            return Err(AddressError::NotLoopback(address));
+        }
+        let tokens = tokens::Tokens::read(tokens).map_err(AddressError::Tokens)?;
+        let refused = |error| AddressError::Refused(address, error);
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok(Self { listener, tokens })
+    }
+
+    /// Where it listens, with its real port.
+    pub fn local(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }
 

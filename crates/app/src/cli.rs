@@ -16,6 +16,7 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -194,6 +195,18 @@ pub struct ServeArgs {
     /// repeated
     #[arg(long, help_heading = "Network", value_name = "HOST:PORT")]
     pub listen: Vec<Address>,
+    /// Listen here for the REST API as well, for those who have a token of --api-tokens; a loopback
+    /// address
+    #[arg(
+        long,
+        help_heading = "Network",
+        value_name = "ADDR:PORT",
+        requires = "api_tokens"
+    )]
+    pub api: Option<SocketAddr>,
+    /// File with tokens for --api, a line each: `read`, `operate` or `admin`, and the token
+    #[arg(long, help_heading = "Network", value_name = "FILE", requires = "api")]
+    pub api_tokens: Option<PathBuf>,
     /// Number of cores to serve from, instead of what the file says
     #[arg(long, help_heading = "Cores and memory", value_parser = within::<u16>(1, 256))]
     pub cores: Option<u16>,

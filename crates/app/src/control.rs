@@ -397,6 +397,8 @@ pub enum ErrorKind {
     Usage,
     /// Whoever asked: it cannot be.
     Invalid,
+    /// Whoever asked: somebody else may ask that.
+    Forbidden,
     /// Whoever asked: what it names is not there.
     NotFound,
     /// Whoever has what it needs.

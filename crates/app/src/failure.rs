@@ -10,7 +10,7 @@ use flashyard_engine::Limits;
 use flashyard_host::ConnectError;
 use flashyard_nvme::nqn::InvalidNqn;
 
-use crate::api::AskError;
+use crate::api::{AddressError, AskError};
 use crate::check::error::CheckError;
 use crate::control::{ErrorKind, HasKind, HealthState, KindName, SnapshotName};
 use crate::json;
@@ -72,6 +72,8 @@ pub enum Invalid {
     Buffers,
     /// Not the name of a host.
     HostNqn(String, InvalidNqn),
+    /// An address for the API.
+    Api(AddressError),
 }
 
 /// What cannot be looked at.
@@ -157,6 +159,7 @@ impl Failure {
     fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Usage(_) => Some(ErrorKind::Usage),
+            Self::Invalid(Invalid::Api(error)) => Some(error.kind()),
             Self::Invalid(_) => Some(ErrorKind::Invalid),
             Self::Target(error) => Some(error.kind()),
             Self::Fault(fault) => Some(fault.kind()),
@@ -219,6 +222,7 @@ impl fmt::Display for Failure {
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Api(error) => error.fmt(f),
             Self::Destroys(kind, name) => write!(
                 f,
                 "this destroys all data in {} `{name}`: say --yes to do it",

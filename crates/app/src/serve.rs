@@ -15,7 +15,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::api::Api;
+use crate::api::{self, Api};
 use crate::cli::ServeArgs;
 use crate::commands;
 use crate::control::ObjectChange;
@@ -38,6 +38,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         return Err(Invalid::Buffers.into());
     }
     let directory = args.state.clone().unwrap_or_else(commands::default_state);
+    let address = api_address(args)?;
     let service = start(file.as_ref(), args, &directory)?;
     if let Some(file) = &file {
         apply(file, &service)?;
@@ -61,13 +62,17 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let service = Arc::new(service);
     service.follow_migrations();
-    let api = start_api(&directory, &service)?;
+    let api_at = address.as_ref().and_then(|address| address.local().ok());
+    let api = start_api(&directory, address, &service)?;
     let milliseconds = started.elapsed().as_millis();
     match args.json {
-        true => json::print("", &Ready::new(&addresses, milliseconds)),
+        true => json::print("", &Ready::new(&addresses, api_at, milliseconds)),
         false => {
             for address in addresses {
                 println!("listening on {address} (nvme-tcp) after {milliseconds} ms");
+            }
+            if let Some(address) = api_at {
+                println!("listening on {address} (API)");
             }
         }
     }
@@ -103,12 +108,15 @@ fn catch_signals() -> Result<mpsc::Receiver<()>, System> {
 #[derive(Serialize)]
 struct Ready {
     addresses: Vec<String>,
+    /// Where the API is, beside its socket.
+    api: Option<String>,
     started_after_ms: u128,
 }
 
 impl Ready {
-    fn new(addresses: &[SocketAddr], started_after_ms: u128) -> Self {
+    fn new(addresses: &[SocketAddr], api: Option<SocketAddr>, started_after_ms: u128) -> Self {
         Self {
+            api: api.map(|address| address.to_string()),
             addresses: addresses.iter().map(SocketAddr::to_string).collect(),
             started_after_ms,
         }
@@ -197,9 +205,20 @@ fn buffers(args: &ServeArgs) -> usize {
     usize::try_from(args.buffers.0).unwrap_or(usize::MAX)
 }
 
-fn start_api(directory: &Path, service: &Arc<Service>) -> Result<Api, System> {
+/// Where the API listens beside its socket.
+fn api_address(args: &ServeArgs) -> Result<Option<api::Address>, Invalid> {
+    let both = args.api.zip(args.api_tokens.as_ref());
+    let opened = both.map(|(address, tokens)| api::Address::open(address, tokens));
+    opened.transpose().map_err(Invalid::Api)
+}
+
+fn start_api(
+    directory: &Path,
+    address: Option<api::Address>,
+    service: &Arc<Service>,
+) -> Result<Api, System> {
     let shared = Arc::clone(service);
-    Api::start(directory, move |request, asker| {
+    Api::start(directory, address, move |request, asker| {
         shared.handle_for(request, asker)
     })
     .map_err(|error| System::Api(directory.to_owned(), error))

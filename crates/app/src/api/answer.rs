@@ -48,6 +48,7 @@ impl Problem {
 fn status(code: ErrorKind) -> StatusCode {
     match code {
         ErrorKind::Usage | ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::Forbidden => StatusCode::FORBIDDEN,
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::InUse | ErrorKind::Refused => StatusCode::CONFLICT,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,7 +1,8 @@
 //! The server's side of the API: connections, and what becomes of a request.
 
 use std::collections::HashMap;
-use std::os::unix::net::UnixListener as StdListener;
+use std::net;
+use std::os::unix;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +17,8 @@ use http_body_util::LengthLimitError;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -24,6 +26,7 @@ use tokio::time::{sleep, timeout};
 use super::answer::{Problem, Text, Told, events, text};
 use super::operations::{OPERATIONS, Operation, Parts};
 use super::seats::{Seat, Seats, Work};
+use super::tokens::Tokens;
 use super::{BODY_BYTES_MAX, PREFIX, Serve, Shows};
 use crate::control::{Asker, ErrorKind, HasKind, Progress, Request};
 
@@ -33,24 +36,66 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long the rest of an answer may take on a connection that gives way to another.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// Serves all who connect, without end.
-pub(super) async fn listen<T, E>(listener: StdListener, serve: Arc<impl Serve<T, E>>)
-where
+/// The socket in the state directory, whose owner may ask everything.
+pub(super) async fn listen_here<T, E>(
+    listener: unix::net::UnixListener,
+    serve: Arc<impl Serve<T, E>>,
+) where
     T: Shows,
     E: HasKind + 'static,
 {
     let listener = UnixListener::from_std(listener).expect("it does not block, in a runtime");
-    let router = router(&serve);
-    let seats = Seats::default();
+    let all = Callers::new(&serve, None);
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        match listener.accept().await {
+            Ok((stream, _)) => all.seat(stream),
             // No file descriptors left: it would fail again at once.
-            sleep(ACCEPT_RETRY).await;
-            continue;
-        };
-        match seats.take() {
+            Err(_) => sleep(ACCEPT_RETRY).await,
+        }
+    }
+}
+
+/// An address, for those who have a token.
+pub(super) async fn listen_at<T, E>(
+    listener: net::TcpListener,
+    tokens: Tokens,
+    serve: Arc<impl Serve<T, E>>,
+) where
+    T: Shows,
+    E: HasKind + 'static,
+{
+    let listener = TcpListener::from_std(listener).expect("it does not block, in a runtime");
+    let all = Callers::new(&serve, Some(tokens));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => all.seat(stream),
+            Err(_) => sleep(ACCEPT_RETRY).await,
+        }
+    }
+}
+
+/// All who come by the same way; those of one way never keep those of another out.
+struct Callers {
+    router: Router,
+    seats: Seats,
+}
+
+impl Callers {
+    fn new<T, E>(serve: &Arc<impl Serve<T, E>>, tokens: Option<Tokens>) -> Self
+    where
+        T: Shows,
+        E: HasKind + 'static,
+    {
+        Self {
+            router: router(serve).layer(Extension(tokens.map(Arc::new))),
+            seats: Seats::default(),
+        }
+    }
+
+    fn seat(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        match self.seats.take() {
             Some((seat, given_up)) => {
-                let router = router.clone().layer(Extension(seat));
+                let router = self.router.clone().layer(Extension(seat));
                 tokio::spawn(converse(stream, router, given_up));
             }
             None => drop(tokio::spawn(refuse(stream))),
@@ -59,7 +104,11 @@ where
 }
 
 /// One connection, until it ends or gives way to another.
-async fn converse(stream: UnixStream, router: Router, given_up: oneshot::Receiver<()>) {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    given_up: oneshot::Receiver<()>,
+) {
     let service = TowerToHyperService::new(router);
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -73,7 +122,7 @@ async fn converse(stream: UnixStream, router: Router, given_up: oneshot::Receive
 }
 
 /// Tells one for whom there is no place.
-async fn refuse(stream: UnixStream) {
+async fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin) {
     let busy = || {
         let detail = "too many requests are at work: ask again in a moment".to_owned();
         async { Problem::new(ErrorKind::Unavailable, detail) }
@@ -98,11 +147,13 @@ where
         let serve = Arc::clone(serve);
         let path = format!("{PREFIX}{}", operation.path);
         let handler = move |Extension(seat): Extension<Seat>,
+                            Extension(tokens): Extension<Option<Arc<Tokens>>>,
                             Path(names): Path<HashMap<String, String>>,
                             RawQuery(query): RawQuery,
                             headers: HeaderMap,
                             body: Body| async move {
             let asked = Asked {
+                tokens,
                 names,
                 query,
                 headers,
@@ -139,6 +190,8 @@ async fn unknown(method: Method, uri: Uri) -> Problem {
 
 /// A request as it came.
 struct Asked {
+    /// What its client has to have one of.
+    tokens: Option<Arc<Tokens>>,
     names: HashMap<String, String>,
     query: Option<String>,
     headers: HeaderMap,
@@ -155,6 +208,10 @@ where
     T: Shows,
     E: HasKind + 'static,
 {
+    if let Some(tokens) = &asked.tokens {
+        let denied = tokens.check(operation, &asked.headers);
+        denied.map_err(|why| Problem::of(&why))?;
+    }
     let body = whole(asked.body, &asked.headers).await?;
     let Some(work) = seat.begin() else {
         // It has given way to another: nobody reads this.

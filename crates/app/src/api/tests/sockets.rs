@@ -1,7 +1,9 @@
 //! The socket under clients of every kind.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +14,7 @@ use flashyard_testbed::Scratch;
 
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
-use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, Shows, ask, ask_and_follow};
+use super::super::{Address, Api, AskError, BODY_BYTES_MAX, SOCKET, Shows, ask, ask_and_follow};
 use crate::control::{Asker, ErrorKind, HasKind, KindName, Progress, Request};
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -40,7 +42,7 @@ impl Rig {
         let directory = Scratch::new(name);
         let executed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&executed);
-        let api = Api::start(&directory, move |request, _: &dyn Asker| {
+        let api = Api::start(&directory, None, move |request, _: &dyn Asker| {
             count.fetch_add(1, Ordering::SeqCst);
             serve(&request);
             Ok::<u32, String>(7)
@@ -272,6 +274,7 @@ fn who_is_followed_tells_and_hears() {
     let (gone, has_gone) = mpsc::channel();
     let _api = Api::start(
         &directory,
+        None,
         move |request, asker: &dyn Asker| match request {
             Request::Calibrate { progress, .. } => {
                 assert!(progress);
@@ -336,7 +339,7 @@ fn a_target_that_dies_before_it_answers_is_told() {
 #[test]
 fn a_request_is_answered_until_the_target_has_gone() {
     let directory = Scratch::new("api");
-    let api = Api::start(&directory, |request, _: &dyn Asker| match request {
+    let api = Api::start(&directory, None, |request, _: &dyn Asker| match request {
         Request::Status => Ok(7_u32),
         other => Err(format!("{other:?}")),
     })
@@ -348,4 +351,51 @@ fn a_request_is_answered_until_the_target_has_gone() {
     drop(api);
     let gone = status(&directory);
     assert!(gone.contains("flashyard serve"), "{gone}");
+}
+
+/// Over TCP a token says who may ask what; nobody else is answered.
+#[test]
+fn over_tcp_a_token_is_needed() {
+    let directory = Scratch::new("tcp");
+    let tokens = directory.join("tokens");
+    fs::write(&tokens, "read 0123456789abcdef\nadmin fedcba9876543210\n").expect("it is ours");
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let outside = "192.0.2.1:0".parse().expect("an address");
+    let refused = Address::open(outside, &tokens).expect_err("it is not encrypted");
+    assert!(refused.to_string().contains("loopback"), "{refused}");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let address = Address::open(any, &tokens).expect("it is free");
+    let at = address.local().expect("it has one");
+    let _api = Api::start(&directory, Some(address), |_, _: &dyn Asker| {
+        Ok::<u32, String>(7)
+    })
+    .expect("it listens");
+    let asked = |request: &str, token: &str| {
+        let mut stream = TcpStream::connect(at).expect("it listens");
+        let text =
+            format!("{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n");
+        stream.write_all(text.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
+    };
+    let reader = "Authorization: Bearer 0123456789abcdef\r\n";
+    let admin = "Authorization: Bearer fedcba9876543210\r\n";
+    for (request, token, said) in [
+        ("GET /api/v1/status", "", "403 Forbidden"),
+        (
+            "GET /api/v1/status",
+            "Authorization: Bearer 0\r\n",
+            "a token is needed",
+        ),
+        ("GET /api/v1/status", reader, "200 OK"),
+        ("DELETE /api/v1/pools/p", reader, "the role `admin`"),
+        ("DELETE /api/v1/volumes/v", reader, "the role `operate`"),
+        ("DELETE /api/v1/pools/p", admin, "200 OK"),
+    ] {
+        let answer = asked(request, token);
+        assert!(answer.contains(said), "{request}: {answer}");
+    }
+    // The socket of the owner needs none.
+    assert_eq!(status(&directory), "");
 }
