@@ -1,5 +1,6 @@
 //! The REST API: HTTP/1.1 with JSON bodies, over a Unix socket in the state directory that only its
-//! owner can open, and over TCP for those who have a token. It is the only way into a running target; the command line uses it as well.
+//! owner can open, and over TCP for those who have a token. It is the only way into a running
+//! target; the command line uses it as well.
 //!
 //! [`operations`] is what can be asked, [`call`] the same from the client's side.
 
@@ -21,11 +22,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use serde::Serialize;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::control::{Asker, ErrorKind, HasKind, Request};
+use crate::control::{Asker, ErrorKind, HasKind, Request, Shows};
 
 pub use client::{AskError, ask, ask_and_follow};
 use tokens::TokensError;
@@ -38,14 +38,6 @@ const SOCKET: &str = "api.sock";
 
 /// Before the path of every operation: a change that clients would not survive gets another one.
 const PREFIX: &str = "/api/v1";
-
-/// What is answered: JSON, but for what other programs have a form of their own.
-pub trait Shows: Serialize + 'static {
-    /// Figures for Prometheus, instead of JSON.
-    fn metrics(&self) -> Option<&str> {
-        None
-    }
-}
 
 /// Who carries requests out. A request may take long: each has a thread of its own.
 pub trait Serve<T, E>: Fn(Request, &dyn Asker) -> Result<T, E> + Send + Sync + 'static {}

@@ -125,7 +125,7 @@ pub enum Command {
     )]
     Health(HealthArgs),
     /// Print figures for Prometheus, as OpenMetrics text
-    #[command(after_help = "Example:\n  flashyard metrics > /var/lib/node_exporter/flashyard.prom")]
+    #[command(after_help = "Example:\n  flashyard metrics --state ./state")]
     Metrics(Reach),
     /// Show where a tenant's latency comes from, and who causes it
     #[command(
@@ -361,7 +361,7 @@ pub struct StatusArgs {
     #[command(flatten)]
     pub reach: Reach,
     /// Print one line for a monitor. Status 0: healthy, 3: degraded, 4: failed
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub check: bool,
 }
 

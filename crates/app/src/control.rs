@@ -26,7 +26,7 @@ use crate::spec::{
 };
 
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
-pub use asker::{Asker, Progress};
+pub use asker::{Asker, Progress, Shows};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
 pub use migration::{MigrationState, MigrationView};

@@ -14,7 +14,7 @@ mod counted;
 mod error;
 mod identity;
 mod moving;
-mod muted;
+pub mod muted;
 mod opening;
 mod schema;
 mod settings;
@@ -38,7 +38,6 @@ pub use backup::restore;
 pub use counted::{Counted, Life};
 pub use error::StateError;
 pub use moving::{MoveRecord, MoveStage};
-pub use muted::Muted;
 
 /// How far a volume's creation or deletion has come. The pool on the device is changed between two
 /// transactions; a crash in between is finished at the next start.

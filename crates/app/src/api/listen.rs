@@ -27,8 +27,8 @@ use super::answer::{Problem, Text, Told, events, text};
 use super::operations::{OPERATIONS, Operation, Parts};
 use super::seats::{Seat, Seats, Work};
 use super::tokens::Tokens;
-use super::{BODY_BYTES_MAX, PREFIX, Serve, Shows};
-use crate::control::{Asker, ErrorKind, HasKind, Progress, Request};
+use super::{BODY_BYTES_MAX, PREFIX, Serve};
+use crate::control::{Asker, ErrorKind, HasKind, Progress, Request, Shows};
 
 /// After a failed accept: until the next try.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

@@ -26,7 +26,7 @@ pub enum HealthCommand {
         /// The code, as `flashyard health` shows it
         code: HealthCode,
         /// For how long
-        #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = |text: &str| LASTING.parse(text))]
+        #[arg(long = "for", help_heading = "Time", value_name = "TIME", default_value = "1h", value_parser = |text: &str| LASTING.parse(text))]
         seconds: u64,
     },
     /// Have a code count again

@@ -28,3 +28,11 @@ impl Asker for () {
 
     fn tell(&self, _: Progress) {}
 }
+
+/// What is answered: JSON, but for what other programs have a form of their own.
+pub trait Shows: Serialize + 'static {
+    /// Figures for Prometheus, instead of JSON.
+    fn metrics(&self) -> Option<&str> {
+        None
+    }
+}

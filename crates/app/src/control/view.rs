@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::arrays::ArrayView;
+use super::asker::Shows;
 use super::functions::{FunctionRow, FunctionView};
 use super::health::HealthView;
 use super::migration::MigrationView;
@@ -13,7 +14,6 @@ use super::plan::AppliedView;
 use super::snapshots::{DiffView, SnapshotView, StoredView};
 use super::space::{QuotaView, SpaceView};
 use super::why::WhyView;
-use crate::api::Shows;
 use crate::spec::{
     Address, ClassName, CompressionName, ConditionName, Conditions, ContentName, Document, Eui64,
     FlatDevice, KeyText, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,

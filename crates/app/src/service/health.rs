@@ -13,7 +13,8 @@ use crate::control::{
     ProblemRow, PromiseState, View,
 };
 use crate::graph::Node;
-use crate::state::{Kind, Muted};
+use crate::state::Kind;
+use crate::state::muted::Muted;
 
 /// Names of things that are shown of a problem.
 const NAMED: usize = 5;

@@ -63,7 +63,8 @@ use crate::cores::Cores;
 use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
 use crate::sockets::Sockets;
 use crate::spec::{Address, ClassName, Document, TargetSettings, TenantSpec};
-use crate::state::{Applied, Kind, Muted, PoolRecord, State, StateError, TenantRecord};
+use crate::state::muted::Muted;
+use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};

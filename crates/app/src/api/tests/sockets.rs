@@ -14,8 +14,8 @@ use flashyard_testbed::Scratch;
 
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
-use super::super::{Address, Api, AskError, BODY_BYTES_MAX, SOCKET, Shows, ask, ask_and_follow};
-use crate::control::{Asker, ErrorKind, HasKind, KindName, Progress, Request};
+use super::super::{Address, Api, AskError, BODY_BYTES_MAX, SOCKET, ask, ask_and_follow};
+use crate::control::{Asker, ErrorKind, HasKind, KindName, Progress, Request, Shows};
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
 

@@ -1,8 +1,8 @@
 //! The best fixed rates for a scene: what a switch could do that knew everything in advance.
 //!
 //! Every tenant's I/O leaves evenly spaced at the same fraction of its share: of what its work has
-//! alone, by weight, within its limit and not below its guarantee. What a tenant cannot use lets the
-//! fraction be higher for all. The fraction is sought at which the least of the *deep* tenants has
+//! alone, by weight, within its limit and not below its guarantee. What a tenant cannot use lets
+//! the fraction be higher for all. The fraction is sought at which the least of the *deep* tenants has
 //! most: of those that by themselves, with what they have in flight, reach five times their share.
 //! Tenants that ask for little get more when the device is less full. They may cost a part of the
 //! sum (the claim): of the fractions up to there that keep the rest of it, the one counts at which
