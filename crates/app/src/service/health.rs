@@ -174,7 +174,7 @@ impl Work<'_> {
                 found.add(code, &name, hint.unwrap_or_default());
             }
             let quotas = self.view_quotas(&record.spec).into_iter();
-            if let Some(hint) = quotas.filter_map(|quota| quota.space_hint).next() {
+            if let Some(hint) = quotas.find_map(|quota| quota.space_hint) {
                 found.add(HealthCode::QuotaNearlyUsed, &name, hint);
             }
             let promises = self.view_promises(id, record, observed);

@@ -15,7 +15,7 @@ fn words(text: &str) -> Vec<&str> {
 fn with_pools(scratch: &Scratch) -> Target {
     let target = Target::start(scratch, &[]);
     for (pool, kind) in [("p", "mapped"), ("r", "raw")] {
-        let image = scratch.join(&format!("{pool}.img"));
+        let image = scratch.join(format!("{pool}.img"));
         let device = ["--kind", "file", "--path", path(&image), "--size", "64MiB"];
         target.json(&[&["device", "create", pool], &device[..]].concat());
         let named = ["pool", "create", pool, "--device", pool, "--kind", kind];

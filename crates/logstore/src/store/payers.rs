@@ -112,7 +112,7 @@ impl Payers {
         self.moved += 1;
         // Steps of the golden section fall evenly everywhere.
         let place = self.moved.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut at = (u128::from(place) * u128::from(all) >> 64) as u64;
+        let mut at = ((u128::from(place) * u128::from(all)) >> 64) as u64;
         let mut parts = self.collection.iter();
         let found = parts.find(|(_, part)| {
             let here = at < *part;

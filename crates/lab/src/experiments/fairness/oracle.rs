@@ -2,11 +2,11 @@
 //!
 //! Every tenant's I/O leaves evenly spaced at the same fraction of its share: of what its work has
 //! alone, by weight, within its limit and not below its guarantee. What a tenant cannot use lets
-//! the fraction be higher for all. The fraction is sought at which the least of the *deep* tenants has
-//! most: of those that by themselves, with what they have in flight, reach five times their share.
-//! Tenants that ask for little get more when the device is less full. They may cost a part of the
-//! sum (the claim): of the fractions up to there that keep the rest of it, the one counts at which
-//! the least of all tenants has most of what it could use.
+//! the fraction be higher for all. The fraction is sought at which the least of the *deep* tenants
+//! has most: of those that by themselves, with what they have in flight, reach five times their
+//! share. Tenants that ask for little get more when the device is less full. They may cost a part
+//! of the sum (the claim): of the fractions up to there that keep the rest of it, the one counts at
+//! which the least of all tenants has most of what it could use.
 
 use flashyard_sched::{Class, TenantId};
 use flashyard_time::Duration;
@@ -50,6 +50,7 @@ const DEEP: f64 = 5.0;
 const FIRST: f64 = 0.35;
 const DOUBLINGS: usize = 6;
 /// Around the best of them, smaller and smaller steps.
+#[expect(clippy::approx_constant, reason = "four digits are enough to step by")]
 const STEPS: [f64; 3] = [1.4142, 1.1892, 1.0905];
 
 /// Seeks the best fixed rates of a scene; `claim` is the part of the sum, in percent, that may be
@@ -296,7 +297,8 @@ mod tests {
             tried(0.5, &[60.0, 8.0]),
         ];
         let found = |claim| claimed(&scene, &facts, &all, 0, claim).fraction;
-        assert_eq!([found(40), found(15), found(5)], [0.5, 1.0, f64::INFINITY]);
+        let all = [found(40), found(15), found(5)].map(f64::to_bits);
+        assert_eq!(all, [0.5, 1.0, f64::INFINITY].map(f64::to_bits));
         assert_eq!(facts.deep(&scene), [] as [usize; 0]);
     }
 }

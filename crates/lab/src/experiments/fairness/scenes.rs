@@ -167,7 +167,7 @@ fn calibrations(context: &Context, known: &[Known]) -> Result<Vec<(String, Calib
     let mut profiles: Vec<&Profile> = known.iter().map(|known| &known.scene.profile).collect();
     profiles.sort_by(|one, other| one.name.cmp(&other.name));
     profiles.dedup();
-    if !context.policies.iter().any(|policy| wanted(&policy)) {
+    if !context.policies.iter().any(wanted) {
         profiles.clear();
     }
     let found = parallel::map(context.progress, &profiles, |profile| {

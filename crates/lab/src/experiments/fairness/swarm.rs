@@ -215,7 +215,7 @@ fn judge(
         bests.push(best);
     }
     let needs = |policy: &&str| policies::named(policy).is_none();
-    let calibration = match policies.iter().any(|policy| needs(policy)) {
+    let calibration = match policies.iter().any(needs) {
         true => Some(Calibration::measure(
             &story.profile,
             story.capacity,
