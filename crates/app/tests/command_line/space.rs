@@ -63,7 +63,6 @@ fn reservations_and_quotas_are_set_refused_and_kept_over_a_kill() {
         ),
         ("tenant set db --quota r=1GiB", "a raw pool has no quotas"),
         ("tenant set db --quota x=1GiB", "x"),
-        ("tenant set db --quota 1GiB", "is no quota"),
     ] {
         target.refused(&words(typed), why);
     }
