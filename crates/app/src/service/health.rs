@@ -173,7 +173,7 @@ impl Work<'_> {
             if let Some(code) = code {
                 found.add(code, &name, hint.unwrap_or_default());
             }
-            let quotas = self.view_quotas(&record.spec).into_iter();
+            let mut quotas = self.view_quotas(&record.spec).into_iter();
             if let Some(hint) = quotas.find_map(|quota| quota.space_hint) {
                 found.add(HealthCode::QuotaNearlyUsed, &name, hint);
             }
