@@ -146,7 +146,9 @@ fn all_that_members_move_is_charged_and_to_whose_overwrites_made_the_garbage() {
             );
             // Nothing is missing, and nothing is charged twice.
             let mut all = system;
-            [chance, order, reader].into_iter().for_each(|it| all += it);
+            for it in [chance, order, reader] {
+                all += it;
+            }
             for (charged, real) in [
                 (all.read, moved[0] - before[0]),
                 (all.written, moved[1] - before[1]),
