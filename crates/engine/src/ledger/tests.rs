@@ -462,5 +462,5 @@ fn garbage_collection_is_named_with_the_tenant_whose_writes_have_caused_it() {
     assert_eq!(why.causes[0].0, Cause::Upkeep(WRITER), "{:?}", why.causes);
     assert!(share(&why, Cause::Upkeep(WRITER)) > 0.8, "{:?}", why.causes);
     let own = ledger.why(WRITER, now).expect("known");
-    assert_eq!(share(&own, Cause::Upkeep(WRITER)), 0.0);
+    assert!(share(&own, Cause::Upkeep(WRITER)) <= 0.0);
 }
