@@ -337,6 +337,9 @@ impl Store {
             self.collector.next += chunks;
         }
         self.append_moved();
+        if self.is_stuck() {
+            return self.give_victims_back();
+        }
         let done = self.collector.next == self.collector.live.len();
         if done && self.collector.reads == 0 && self.collector.moved.is_empty() {
             self.collector.live.clear();
@@ -440,6 +443,37 @@ impl Store {
         batch.layers.push(layer);
         let put = self.active.put(layer, item.chunk, entry, item.epoch);
         debug_assert!(put.is_ok(), "there was room");
+    }
+
+    /// What lives in the victims has no segment to go to, and nothing that has begun brings one:
+    /// batches that were written again took those that were there when the victims were chosen.
+    fn is_stuck(&self) -> bool {
+        let lane = &self.lanes[Lane::Collector as usize];
+        let checkpoint = &self.checkpoint;
+        let cut_comes = checkpoint.is_busy() || checkpoint.wanted || !checkpoint.drained.is_empty();
+        lane.starved
+            && !lane.failing
+            && lane.redo.is_empty()
+            && self.collector.reads == 0
+            && self.segments.listed() <= kept(Lane::Collector)
+            && !cut_comes
+            && !self.can_list()
+    }
+
+    /// The victims stay as they are. What was moved so far counts with the next cut: then those
+    /// that are empty need no segment.
+    fn give_victims_back(&mut self) {
+        for Moved { item, from } in core::mem::take(&mut self.collector.moved) {
+            if let Some((tag, _)) = from {
+                self.release_copy(tag, item.entry.sectors());
+            }
+        }
+        self.collector.live.clear();
+        for victim in core::mem::take(&mut self.collector.victims) {
+            self.segments.set_use(victim, Use::Closed);
+        }
+        self.checkpoint.wanted = true;
+        self.collector.phase = Phase::Idle;
     }
 
     /// Moves are complete: the victims have nothing that is needed.
