@@ -533,3 +533,28 @@ fn a_mirror_under_a_pool_bears_cuts_and_the_loss_of_all_members_but_one() {
     cuts(2, 0, false, 600);
     cuts(3, 0, true, 702);
 }
+
+/// At whatever I/O of an opening a member of a mirror dies, the other one gives everything.
+#[test]
+fn a_member_may_die_at_any_io_of_an_opening() {
+    in_world(|rt| async move {
+        let stack = Stack {
+            members: 2,
+            parity: 0,
+            dies: false,
+        };
+        let life = live(&rt, stack, 650).await;
+        let mut rng = Rng::new(650);
+        let happened = life.events.len();
+        let left = cut(&life.start, &life.events, &mut rng);
+        for (dying, ios) in (1..=24).flat_map(|ios| [(0, ios), (1, ios)]) {
+            let devices = drives(&left, &Log::default(), ios);
+            devices[dying].dies_after(ios);
+            let place = format!("member {dying} dies after {ios} I/Os");
+            let (array, pool) = open(&rt, &devices, &[], &place).await;
+            assert!(devices[dying].dead.get(), "{place}: it was over before");
+            look(&pool, &life, happened, &place).await;
+            drop((pool, array));
+        }
+    });
+}

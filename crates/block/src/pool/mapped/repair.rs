@@ -174,30 +174,47 @@ fn bytes_of(part: &Range<u32>) -> Range<usize> {
     part.start as usize * SECTOR..part.end as usize * SECTOR
 }
 
-/// What each copy of a range holds that can be read.
+/// What each copy of a range holds that can be read. A member that is gone takes its copy with it;
+/// that is an error only where no other is there.
 pub(super) async fn read_each(
     device: &dyn Device,
     lba: u64,
     bytes: usize,
 ) -> Result<Vec<Buf>, IoError> {
-    let mut all = Vec::new();
-    let count = device.copies().map_or(1, |copies| copies.count(lba));
-    for copy in 0..count {
-        let into = Buf::take(bytes).ok_or(IoError::Busy)?;
-        let tag = Tag::default();
-        let read = match device.copies() {
-            Some(copies) => copies
-                .read(tag, copy, lba, into)
-                .await
-                .map(|done| done.data),
-            None => device.read(tag, lba, into).await,
-        };
-        match read {
+    let count = || device.copies().map_or(1, |copies| copies.count(lba));
+    let (mut all, mut gone) = (Vec::new(), None);
+    let (mut copy, mut counted) = (0, count());
+    while copy < counted {
+        match read_one(device, copy, lba, bytes).await {
             Ok(Data::Buf(bytes)) => all.push(bytes),
             Ok(Data::Zeroes(_)) | Err(IoError::Read | IoError::Integrity | IoError::OutOfRange) => {
             }
-            Err(error) => return Err(error),
+            Err(error @ (IoError::Busy | IoError::Aborted)) => return Err(error),
+            Err(error) => gone = Some(error),
+        }
+        copy += 1;
+        if count() < counted {
+            // A member has gone, and those behind it have other numbers.
+            (copy, counted) = (0, count());
+            all.clear();
         }
     }
-    Ok(all)
+    match gone {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
+}
+
+async fn read_one(
+    device: &dyn Device,
+    copy: usize,
+    lba: u64,
+    bytes: usize,
+) -> Result<Data, IoError> {
+    let into = Buf::take(bytes).ok_or(IoError::Busy)?;
+    let tag = Tag::default();
+    match device.copies() {
+        Some(copies) => Ok(copies.read(tag, copy, lba, into).await?.data),
+        None => device.read(tag, lba, into).await,
+    }
 }
