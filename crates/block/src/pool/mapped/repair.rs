@@ -32,9 +32,19 @@ impl Engine {
         let (mut good, mut ill) = (vec![false; parts.len()], vec![false; parts.len()]);
         let mut buf = self.buffer(into.len()).await;
         let last = lba + self.blocks_of(into.len() - BLOCK);
-        let count = copies.count(lba).max(copies.count(last));
+        let count = || copies.count(lba).max(copies.count(last));
         let stored = copies.stored(lba).max(copies.stored(last));
-        for copy in 0..count {
+        let (mut next, mut counted) = (0, count());
+        loop {
+            if count() < counted {
+                // A member has gone, and those behind it have other numbers.
+                (next, counted) = (0, count());
+            }
+            if next >= counted {
+                break;
+            }
+            let copy = next;
+            next += 1;
             // What is computed is not needed where what is stored is good.
             if copy >= stored && good.iter().all(|good| *good) {
                 break;
