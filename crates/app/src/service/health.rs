@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::observed::Observed;
 use super::work::Work;
 use super::{Fault, Stack, Subject};
 use crate::control::{
     Condition, GuaranteeState, Health, HealthAsk, HealthCode, HealthState, HealthView, KindName,
-    ProblemRow, PromiseState, View,
+    ProblemRow, PromiseState, PromiseView, View,
 };
 use crate::graph::Node;
 use crate::state::Kind;
 use crate::state::muted::Muted;
+use crate::units;
 
 /// Names of things that are shown of a problem.
 const NAMED: usize = 5;
@@ -32,12 +32,12 @@ impl Found {
     /// What the condition of something says, of what has it by itself.
     fn add_condition(&mut self, kind: KindName, name: &str, health: &Health) {
         let code = match health.state {
-            Condition::Unavailable => HealthCode::Unavailable,
             Condition::Full => HealthCode::DeviceFull,
             Condition::ReadOnly => HealthCode::ReadOnly,
             Condition::Degraded => HealthCode::RedundancyLost,
             Condition::InjectsFaults => HealthCode::FaultsInjected,
-            Condition::Online | Condition::Creating => return,
+            // What is unavailable is found with the reason.
+            Condition::Online | Condition::Creating | Condition::Unavailable => return,
         };
         let detail = health.fault.clone().unwrap_or_default();
         self.add(code, format!("{} {name}", kind.name()), detail);
@@ -62,7 +62,7 @@ impl Found {
                     .next()
                     .unwrap_or_default(),
                 remedy: code.remedy().to_owned(),
-                muted_until: until.map(|until| crate::units::utc(*until)),
+                muted_until: until.map(|until| units::utc(*until)),
             }
         });
         let mut rows: Vec<ProblemRow> = rows.collect();
@@ -72,13 +72,20 @@ impl Found {
 }
 
 impl Work<'_> {
-    /// How the target is. `silent` are the cores that do not answer.
-    pub(super) fn view_health(&self, silent: &[usize], observed: &Observed) -> HealthView {
+    /// How the target is. `silent` are the cores that do not answer, `promises` all there are.
+    pub(super) fn view_health(&self, silent: &[usize], promises: &[PromiseView]) -> HealthView {
         let mut found = Found::default();
+        self.find_unavailable(&mut found);
         self.find_in_devices(&mut found);
         self.find_in_pools(&mut found);
-        self.find_in_tenants(observed, &mut found);
-        self.find_elsewhere(silent, &mut found);
+        self.find_in_tenants(promises, &mut found);
+        for core in silent {
+            let detail = "it does not answer";
+            found.add(HealthCode::CoreSilent, format!("core {core}"), detail);
+        }
+        if let Some(error) = self.target.snapshot().accept_error {
+            found.add(HealthCode::ConnectionsRefused, "listener", error);
+        }
         let problems = found.rows(&self.muted);
         let counting = problems.iter().filter(|row| row.muted_until.is_none());
         HealthView {
@@ -87,6 +94,17 @@ impl Work<'_> {
                 .max()
                 .unwrap_or(HealthState::Healthy),
             problems,
+        }
+    }
+
+    fn find_unavailable(&self, found: &mut Found) {
+        for fault in self.named_faults() {
+            let code = match fault.what {
+                Some(Subject::Counters | Subject::Copy) => HealthCode::StateNotKept,
+                Some(Subject::File) => HealthCode::ConfigurationNotApplied,
+                Some(Subject::Node(_)) | None => HealthCode::Unavailable,
+            };
+            found.add(code, fault.name, fault.why.to_string());
         }
     }
 
@@ -136,32 +154,24 @@ impl Work<'_> {
             else {
                 continue;
             };
-            if matches!(
-                view.health.state,
-                Condition::Unavailable | Condition::ReadOnly
-            ) {
+            if view.health.state == Condition::ReadOnly {
                 found.add_condition(KindName::Pool, &view.name, &view.health);
             }
             let Some(space) = view.space.filter(|space| space.space_hint.is_some()) else {
                 continue;
             };
-            let code = match space.free_bytes < space.size / 20 {
+            let left = space.free_bytes.saturating_sub(space.reserved_bytes);
+            let code = match left < space.size / 20 {
                 true => HealthCode::PoolFull,
                 false => HealthCode::PoolNearlyFull,
             };
             let detail = space.space_hint.unwrap_or_default();
             found.add(code, format!("pool {}", view.name), detail);
         }
-        for id in self.graph.all(Kind::Volume) {
-            let health = self.health(Subject::Node(id));
-            if health.state == Condition::Unavailable {
-                found.add_condition(KindName::Volume, self.graph.name(id), &health);
-            }
-        }
     }
 
-    fn find_in_tenants(&self, observed: &Observed, found: &mut Found) {
-        for (id, record) in self.graph.tenants() {
+    fn find_in_tenants(&self, promises: &[PromiseView], found: &mut Found) {
+        for (_, record) in self.graph.tenants() {
             let name = format!("tenant {}", record.spec.name);
             let (state, hint) = self.view_guarantee(&record.spec);
             let code = match state {
@@ -177,48 +187,16 @@ impl Work<'_> {
             if let Some(hint) = quotas.find_map(|quota| quota.space_hint) {
                 found.add(HealthCode::QuotaNearlyUsed, &name, hint);
             }
-            let promises = self.view_promises(id, record, observed);
-            let missed = promises
-                .into_iter()
-                .find(|promise| promise.state == Some(PromiseState::Missed));
-            if let Some(promise) = missed {
-                let code = match promise.promise {
-                    "latency_target" => HealthCode::LatencyTargetMissed,
-                    _ => HealthCode::GuaranteeMissed,
-                };
-                let why = promise.reason.unwrap_or_default();
-                let detail = format!("{} on device {}: {why}", promise.promise, promise.device);
-                found.add(code, &name, detail);
-            }
         }
-    }
-
-    /// Problems of the target as a whole, and of what has no condition of its own.
-    fn find_elsewhere(&self, silent: &[usize], found: &mut Found) {
-        for core in silent {
-            found.add(
-                HealthCode::CoreSilent,
-                format!("core {core}"),
-                "it does not answer",
-            );
-        }
-        if let Some(error) = self.target.snapshot().accept_error {
-            found.add(HealthCode::ConnectionsRefused, "listener", error);
-        }
-        for (what, why) in &self.faults {
-            let (code, what) = match what {
-                Subject::Counters => (HealthCode::StateNotKept, "counters".to_owned()),
-                Subject::Copy => (HealthCode::StateNotKept, "copy of the state".to_owned()),
-                Subject::File => (HealthCode::ConfigurationNotApplied, "file".to_owned()),
-                Subject::Node(id) => match self.graph.get(*id) {
-                    Some(Node::Tenant(_) | Node::Function(_)) => {
-                        (HealthCode::Unavailable, self.graph.name(*id).to_owned())
-                    }
-                    // Found with the others of their kind.
-                    _ => continue,
-                },
+        let missed = |promise: &&PromiseView| promise.state == Some(PromiseState::Missed);
+        for promise in promises.iter().filter(missed) {
+            let code = match promise.promise {
+                "latency_target" => HealthCode::LatencyTargetMissed,
+                _ => HealthCode::GuaranteeMissed,
             };
-            found.add(code, what, why.to_string());
+            let why = promise.reason.as_deref().unwrap_or_default();
+            let detail = format!("{} on device {}: {why}", promise.promise, promise.device);
+            found.add(code, format!("tenant {}", promise.tenant), detail);
         }
     }
 
@@ -227,8 +205,8 @@ impl Work<'_> {
             HealthAsk::Show => {
                 let observed = self.ask_observed(self.graph.tenants().map(|(id, _)| id));
                 let silent = self.ask_all();
-                let view = self.view_health(&silent, &observed.answers());
-                Ok(View::Health(view))
+                let promises = self.all_promises(&observed.answers());
+                Ok(View::Health(self.view_health(&silent, &promises)))
             }
             HealthAsk::Mute(code, seconds) => self.mute(code, seconds),
             HealthAsk::Unmute(code) => self.unmute(code),
@@ -262,50 +240,48 @@ impl Work<'_> {
     }
 }
 
+/// Something that is not available.
+pub(super) struct NamedFault {
+    /// What it is; nothing of what waits to be imported.
+    pub(super) what: Option<Subject>,
+    pub(super) name: String,
+    pub(super) why: Arc<Fault>,
+}
+
 impl Stack {
     /// What is not available, and why: devices, pools, the store, tenants, volumes, each by name.
-    pub(super) fn named_faults(&self) -> Vec<(String, Arc<Fault>)> {
+    pub(super) fn named_faults(&self) -> Vec<NamedFault> {
+        let rank = |kind| match kind {
+            KindName::Device | KindName::Partition => 0,
+            KindName::Pool => 1,
+            KindName::Tenant => 4,
+            KindName::Volume => 5,
+            KindName::Function => 6,
+        };
         let to_import = self.faults_to_import().into_iter();
         let to_import = to_import.map(|(kind, name, fault)| {
-            let rank = match kind {
-                KindName::Device | KindName::Partition => 0,
-                KindName::Pool => 1,
-                KindName::Tenant => 4,
-                KindName::Volume => 5,
-                KindName::Function => 6,
-            };
-            let what = format!("{} {name}", kind.name());
-            ((rank, name), what, Arc::new(fault))
+            let text = format!("{} {name}", kind.name());
+            ((rank(kind), name), None, text, Arc::new(fault))
         });
-        let mut faults: Vec<_> = self
-            .faults
-            .iter()
-            .map(|(what, why)| {
-                let (rank, kind, name) = match what {
-                    Subject::Counters => (2, "state store:", "counters of the SMART logs"),
-                    Subject::Copy => (3, "state store:", "its copy"),
-                    Subject::File => (7, "the configuration", "file"),
-                    Subject::Node(id) => {
-                        let name = self.graph.name(*id);
-                        match self.graph.get(*id) {
-                            Some(Node::Pool(_)) => (1, "pool", name),
-                            Some(Node::Tenant(_)) => (4, "tenant", name),
-                            Some(Node::Volume(_)) => (5, "volume", name),
-                            Some(Node::Function(_)) => (6, "function", name),
-                            Some(Node::Device(_)) | None => (0, "device", name),
-                        }
-                    }
-                };
-                let named = (rank, name.to_owned());
-                (named, format!("{kind} {name}"), Arc::clone(why))
-            })
-            .chain(to_import)
-            .collect();
-        faults.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
-        faults
+        let own = self.faults.iter().map(|(what, why)| {
+            let (rank, kind, name) = match what {
+                Subject::Counters => (2, "state store:", "counters of the SMART logs"),
+                Subject::Copy => (3, "state store:", "its copy"),
+                Subject::File => (7, "the configuration", "file"),
+                Subject::Node(id) => {
+                    let kind = self.graph.get(*id).map_or(KindName::Device, Node::kind);
+                    (rank(kind), kind.name(), self.graph.name(*id))
+                }
+            };
+            let text = format!("{kind} {name}");
+            ((rank, name.to_owned()), Some(*what), text, Arc::clone(why))
+        });
+        let mut faults: Vec<_> = own.chain(to_import).collect();
+        faults.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        let named = faults
             .into_iter()
-            .map(|(_, what, why)| (what, why))
-            .collect()
+            .map(|(_, what, name, why)| NamedFault { what, name, why });
+        named.collect()
     }
 }
 

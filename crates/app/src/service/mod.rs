@@ -188,7 +188,8 @@ impl Service {
 
     /// What could not be opened, and why.
     pub fn faults(&self) -> Vec<(String, Arc<Fault>)> {
-        self.stack().named_faults()
+        let faults = self.stack().named_faults().into_iter();
+        faults.map(|fault| (fault.name, fault.why)).collect()
     }
 
     /// Answers one request. A request that fails has changed nothing, but for a deletion that

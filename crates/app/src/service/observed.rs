@@ -117,6 +117,13 @@ impl Work<'_> {
         views
     }
 
+    /// The same of all tenants.
+    pub(super) fn all_promises(&self, observed: &Observed) -> Vec<PromiseView> {
+        let tenants = self.graph.tenants();
+        let promises = tenants.flat_map(|(id, record)| self.view_promises(id, record, observed));
+        promises.collect()
+    }
+
     fn with_limiter(&self, view: PromiseView, limiter: Limiter) -> PromiseView {
         let neighbour = match limiter {
             Limiter::Neighbour(tenant) => tenant.map(|tenant| self.tenant_name(tenant)),

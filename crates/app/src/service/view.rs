@@ -59,9 +59,9 @@ impl Work<'_> {
     pub(super) fn view_status(&self, silent: &[usize], observed: &Observed) -> View {
         let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
         let faults = self.named_faults().into_iter();
-        let faults = faults.map(|(what, why)| FaultRow {
-            what,
-            why: why.to_string(),
+        let faults = faults.map(|fault| FaultRow {
+            what: fault.name,
+            why: fault.why.to_string(),
         });
         let refused = snapshot.accept_error.iter().map(|error| FaultRow {
             what: "listener".into(),
@@ -69,8 +69,7 @@ impl Work<'_> {
                 "new connections have to wait: {error}; is its limit of open files too low?"
             ),
         });
-        let health = self.view_health(silent, observed);
-        let silent = silent.iter().map(|core| FaultRow {
+        let silent_rows = silent.iter().map(|core| FaultRow {
             what: format!("core {core}"),
             why: "it does not answer: what is shown of its devices is older, and its hosts wait; see to its devices, or \
                   start the target again"
@@ -105,6 +104,7 @@ impl Work<'_> {
             }
         });
         let tenants: Vec<TenantRow> = tenants.collect();
+        let health = self.view_health(silent, &promises);
         let cores = snapshot.connections_per_core.iter().enumerate();
         let events = snapshot.recent_events.iter().map(|event| EventRow {
             number: event.number,
@@ -136,7 +136,7 @@ impl Work<'_> {
             promises,
             faults: faults
                 .chain(refused)
-                .chain(silent)
+                .chain(silent_rows)
                 .chain(injecting)
                 .collect(),
             events: events.collect(),
