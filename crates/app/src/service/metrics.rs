@@ -157,7 +157,7 @@ impl Work<'_> {
     }
 
     fn metrics_of_arrays(&self, figures: &mut Figures) {
-        let mut members = Vec::new();
+        let (mut errors, mut healed) = (Vec::new(), Vec::new());
         let mut rebuilds = Vec::new();
         let mut unresolved = Vec::new();
         for id in self.graph.all(Kind::Device) {
@@ -166,15 +166,12 @@ impl Work<'_> {
             };
             let name = self.graph.name(id);
             for member in &array.members {
-                let counts = [
-                    ("read_error", member.read_errors),
-                    ("wrong_read", member.wrong_reads),
-                    ("healed", member.healed),
-                ];
-                members.extend(counts.map(|(kind, count)| {
-                    let own = [("array", name), ("member", &member.device), ("kind", kind)];
-                    (labels(own), count)
-                }));
+                let own =
+                    |kind| labels([("array", name), ("member", &member.device), ("kind", kind)]);
+                errors.push((own("unreadable"), member.read_errors));
+                errors.push((own("wrong"), member.wrong_reads));
+                let own = labels([("array", name), ("member", &member.device)]);
+                healed.push((own, member.healed));
             }
             let own = labels([("array", name)]);
             rebuilds.extend(
@@ -185,9 +182,14 @@ impl Work<'_> {
             unresolved.push((own, array.unresolved as f64));
         }
         figures.counter(
-            "array_member_events",
-            "Reads of a member of an array that failed or were wrong, and those set right",
-            members.into_iter(),
+            "array_member_read_errors",
+            "Reads of a member of an array that failed, or gave what other members contradict",
+            errors.into_iter(),
+        );
+        figures.counter(
+            "array_member_healed",
+            "Blocks of a member that were written again with what other members have",
+            healed.into_iter(),
         );
         figures.gauge(
             "array_rebuild_progress_ratio",
@@ -210,18 +212,20 @@ fn of_target(status: &StatusView, figures: &mut Figures) {
         "Version of the target",
         one(labels([("version", target.version)]), 1.0),
     );
-    figures.gauge(
+    figures.counter(
         "ran_seconds",
         "How long the target ran, in all its runs",
-        one(Vec::new(), target.ran_seconds as f64),
+        std::iter::once((Vec::new(), target.ran_seconds)),
     );
-    let starts = [("all", target.starts), ("cut_off", target.ended_unsafely)];
     figures.counter(
         "starts",
-        "Runs of the target, and those that were cut off",
-        starts
-            .into_iter()
-            .map(|(kind, count)| (labels([("kind", kind)]), count)),
+        "Runs of the target",
+        std::iter::once((Vec::new(), target.starts)),
+    );
+    figures.counter(
+        "unsafe_shutdowns",
+        "Runs that were cut off",
+        std::iter::once((Vec::new(), target.ended_unsafely)),
     );
     figures.gauge(
         "objects",
