@@ -14,6 +14,7 @@ mod tokens;
 
 use std::fmt;
 use std::fs;
+use std::future;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -28,6 +29,7 @@ use tokio::sync::oneshot;
 use crate::control::{Asker, ErrorKind, HasKind, Request, Shows};
 
 pub use client::{AskError, ask, ask_and_follow};
+use listen::Listener;
 use tokens::TokensError;
 
 /// Longest body of a request: a configuration file of thousands of entries fits.
@@ -57,11 +59,7 @@ pub struct Api {
 
 impl Api {
     /// Listens in `state`, and at an address for those who have a token, and answers by `serve`.
-    pub fn start<T, E>(
-        state: &Path,
-        address: Option<Address>,
-        serve: impl Serve<T, E>,
-    ) -> io::Result<Self>
+    pub fn start<T, E>(state: &Path, tcp: Option<Tcp>, serve: impl Serve<T, E>) -> io::Result<Self>
     where
         T: Shows,
         E: HasKind + 'static,
@@ -78,16 +76,8 @@ impl Api {
         let (end, ended) = oneshot::channel();
         let serve = Arc::new(serve);
         let thread = thread::Builder::new().name("api".into()).spawn(move || {
-            runtime.block_on(async {
-                if let Some(Address { listener, tokens }) = address {
-                    tokio::spawn(listen::listen_at(listener, tokens, Arc::clone(&serve)));
-                }
-                tokio::select! {
-                    () = listen::listen_here(listener, serve) => {}
-                    _ = ended => {}
-                }
-            });
-            // Who is at work ends by itself; the target waits for that, and not this thread.
+            runtime.block_on(serve_until(ended, listener, tcp, &serve));
+            // A thread at work ends by itself; the target waits for that, and not this thread.
             runtime.shutdown_background();
         })?;
         Ok(Self {
@@ -98,16 +88,50 @@ impl Api {
     }
 }
 
-/// An address on which the API listens as well, for those who have a token.
+/// Serves both ways in until `ended`, and then whoever has a request at work until it is answered.
+async fn serve_until<T, E>(
+    ended: oneshot::Receiver<()>,
+    unix: UnixListener,
+    tcp: Option<Tcp>,
+    serve: &Arc<impl Serve<T, E>>,
+) where
+    T: Shows,
+    E: HasKind + 'static,
+{
+    let expected = "it does not block, in a runtime";
+    let unix = tokio::net::UnixListener::from_std(unix).expect(expected);
+    let here = Listener::new(serve, None);
+    let there = tcp.map(|Tcp { listener, tokens }| {
+        let tcp = tokio::net::TcpListener::from_std(listener).expect(expected);
+        (tcp, Listener::new(serve, Some(tokens)))
+    });
+    let over_tcp = async {
+        match &there {
+            Some((tcp, there)) => there.serve(async || Ok(tcp.accept().await?.0)).await,
+            None => future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = here.serve(async || Ok(unix.accept().await?.0)) => {}
+        () = over_tcp => {}
+        _ = ended => {}
+    }
+    here.end().await;
+    if let Some((_, there)) = there {
+        there.end().await;
+    }
+}
+
+/// Where the API listens as well, for those who have a token.
 #[derive(Debug)]
-pub struct Address {
+pub struct Tcp {
     listener: TcpListener,
     tokens: tokens::Tokens,
 }
 
-/// Why the API does not listen at an address.
+/// Why the API does not listen there.
 #[derive(Debug)]
-pub enum AddressError {
+pub enum TcpError {
     /// What is sent there could be read on the way.
     NotLoopback(SocketAddr),
     /// The system refuses it.
@@ -116,7 +140,7 @@ pub enum AddressError {
     Tokens(TokensError),
 }
 
-impl fmt::Display for AddressError {
+impl fmt::Display for TcpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotLoopback(address) => write!(
@@ -136,7 +160,7 @@ impl fmt::Display for AddressError {
     }
 }
 
-impl HasKind for AddressError {
+impl HasKind for TcpError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::NotLoopback(_) => ErrorKind::Invalid,
@@ -146,14 +170,14 @@ impl HasKind for AddressError {
     }
 }
 
-impl Address {
+impl Tcp {
     /// Listens on a loopback address, for the tokens in a file.
-    pub fn open(address: SocketAddr, tokens: &Path) -> Result<Self, AddressError> {
+    pub fn open(address: SocketAddr, tokens: &Path) -> Result<Self, TcpError> {
         if !address.ip().is_loopback() {
-            return Err(AddressError::NotLoopback(address));
+            return Err(TcpError::NotLoopback(address));
         }
-        let tokens = tokens::Tokens::read(tokens).map_err(AddressError::Tokens)?;
-        let refused = |error| AddressError::Refused(address, error);
+        let tokens = tokens::Tokens::read(tokens).map_err(TcpError::Tokens)?;
+        let refused = |error| TcpError::Refused(address, error);
         let listener = TcpListener::bind(address).map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
         Ok(Self { listener, tokens })

@@ -10,7 +10,7 @@ use flashyard_engine::Limits;
 use flashyard_host::ConnectError;
 use flashyard_nvme::nqn::InvalidNqn;
 
-use crate::api::{AddressError, AskError};
+use crate::api::{AskError, TcpError};
 use crate::check::error::CheckError;
 use crate::control::{ErrorKind, HasKind, HealthState, KindName, SnapshotName};
 use crate::json;
@@ -73,7 +73,7 @@ pub enum Invalid {
     /// Not the name of a host.
     HostNqn(String, InvalidNqn),
     /// An address for the API.
-    Api(AddressError),
+    Api(TcpError),
 }
 
 /// What cannot be looked at.

@@ -82,8 +82,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     // Its sender lives as long as the program.
     let _ = ended.recv();
     drop(running);
-    drop(api);
     service.stop();
+    // Behind it: whoever has a request at work is answered, and who comes meanwhile as well.
+    drop(api);
     Ok(())
 }
 
@@ -206,15 +207,15 @@ fn buffers(args: &ServeArgs) -> usize {
 }
 
 /// Where the API listens beside its socket.
-fn api_address(args: &ServeArgs) -> Result<Option<api::Address>, Invalid> {
+fn api_address(args: &ServeArgs) -> Result<Option<api::Tcp>, Invalid> {
     let both = args.api.zip(args.api_tokens.as_ref());
-    let opened = both.map(|(address, tokens)| api::Address::open(address, tokens));
+    let opened = both.map(|(address, tokens)| api::Tcp::open(address, tokens));
     opened.transpose().map_err(Invalid::Api)
 }
 
 fn start_api(
     directory: &Path,
-    address: Option<api::Address>,
+    address: Option<api::Tcp>,
     service: &Arc<Service>,
 ) -> Result<Api, System> {
     let shared = Arc::clone(service);

@@ -91,14 +91,14 @@ fn of(status: StatusCode, kind: &'static str, text: String) -> Answered {
     answer
 }
 
-/// What is told of a request that is followed.
-pub(super) enum Told {
+/// An event of a request that is followed.
+pub(super) enum Update {
     Progress(Progress),
     Done(Text),
     Failed(Problem),
 }
 
-impl Told {
+impl Update {
     fn event(self) -> Event {
         match self {
             Self::Progress(progress) => named("progress", &text(&progress)),
@@ -112,12 +112,15 @@ fn named(name: &str, data: &str) -> Event {
     Event::default().event(name).data(data)
 }
 
-/// What is told, one server-sent event after the other; `until` is dropped behind the last one, or
+/// Server-sent events; `until` is dropped behind the last one, or
 /// when the client has gone.
-pub(super) fn events<U: Send + 'static>(told: mpsc::UnboundedReceiver<Told>, until: U) -> Answered {
-    let all = stream::unfold((told, until), |(mut told, until)| async {
-        let next = told.recv().await?;
-        Some((Ok::<_, Infallible>(next.event()), (told, until)))
+pub(super) fn events<U: Send + 'static>(
+    updates: mpsc::UnboundedReceiver<Update>,
+    until: U,
+) -> Answered {
+    let all = stream::unfold((updates, until), |(mut updates, until)| async {
+        let next = updates.recv().await?;
+        Some((Ok::<_, Infallible>(next.event()), (updates, until)))
     });
     Sse::new(all).into_response()
 }

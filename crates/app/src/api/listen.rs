@@ -1,14 +1,14 @@
 //! The server's side of the API: connections, and what becomes of a request.
 
 use std::collections::HashMap;
-use std::net;
-use std::os::unix;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, RawQuery};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -18,12 +18,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Problem, Text, Told, events, text};
+use super::answer::{Problem, Text, Update, events, text};
 use super::operations::{OPERATIONS, Operation, Parts};
 use super::seats::{Seat, Seats, Work};
 use super::tokens::Tokens;
@@ -33,73 +32,69 @@ use crate::control::{Asker, ErrorKind, HasKind, Progress, Request, Shows};
 /// After a failed accept: until the next try.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// How long the rest of an answer may take on a connection that gives way to another.
+/// How long the rest of an answer may take on a connection that gives way to another, or when the
+/// target ends.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// The socket in the state directory, whose owner may ask everything.
-pub(super) async fn listen_here<T, E>(
-    listener: unix::net::UnixListener,
-    serve: Arc<impl Serve<T, E>>,
-) where
-    T: Shows,
-    E: HasKind + 'static,
-{
-    let listener = UnixListener::from_std(listener).expect("it does not block, in a runtime");
-    let all = Callers::new(&serve, None);
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => all.seat(stream),
-            // No file descriptors left: it would fail again at once.
-            Err(_) => sleep(ACCEPT_RETRY).await,
-        }
-    }
-}
-
-/// An address, for those who have a token.
-pub(super) async fn listen_at<T, E>(
-    listener: net::TcpListener,
-    tokens: Tokens,
-    serve: Arc<impl Serve<T, E>>,
-) where
-    T: Shows,
-    E: HasKind + 'static,
-{
-    let listener = TcpListener::from_std(listener).expect("it does not block, in a runtime");
-    let all = Callers::new(&serve, Some(tokens));
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => all.seat(stream),
-            Err(_) => sleep(ACCEPT_RETRY).await,
-        }
-    }
-}
-
-/// All who come by the same way; those of one way never keep those of another out.
-struct Callers {
+/// All who come by one way: those of one never keep those of another out.
+pub(super) struct Listener {
     router: Router,
     seats: Seats,
+    /// A clone for each connection; and what ends when all have gone.
+    open: mpsc::Sender<()>,
+    closed: mpsc::Receiver<()>,
 }
 
-impl Callers {
-    fn new<T, E>(serve: &Arc<impl Serve<T, E>>, tokens: Option<Tokens>) -> Self
+impl Listener {
+    /// Answers by `serve`: everybody, or those who have one of these tokens.
+    pub(super) fn new<T, E>(serve: &Arc<impl Serve<T, E>>, tokens: Option<Tokens>) -> Self
     where
         T: Shows,
         E: HasKind + 'static,
     {
+        let (open, closed) = mpsc::channel(1);
         Self {
             router: router(serve).layer(Extension(tokens.map(Arc::new))),
             seats: Seats::default(),
+            open,
+            closed,
+        }
+    }
+
+    /// Serves all whom `accept` gives, without end.
+    pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+        &self,
+        accept: impl AsyncFn() -> io::Result<S>,
+    ) {
+        loop {
+            match accept().await {
+                Ok(stream) => self.seat(stream),
+                // No file descriptors left: it would fail again at once.
+                Err(_) => sleep(ACCEPT_RETRY).await,
+            }
         }
     }
 
     fn seat(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let open = self.open.clone();
         match self.seats.take() {
             Some((seat, given_up)) => {
                 let router = self.router.clone().layer(Extension(seat));
-                tokio::spawn(converse(stream, router, given_up));
+                tokio::spawn(async move {
+                    converse(stream, router, given_up).await;
+                    drop(open);
+                });
             }
             None => drop(tokio::spawn(refuse(stream))),
         }
+    }
+
+    /// Closes all connections, those with a request at work when it is answered.
+    pub(super) async fn end(mut self) {
+        self.seats.close();
+        drop(self.open);
+        // Nothing is sent: it ends when the last connection has gone.
+        let _ = timeout(LAST_ANSWER, self.closed.recv()).await;
     }
 }
 
@@ -148,7 +143,7 @@ where
         let path = format!("{PREFIX}{}", operation.path);
         let handler = move |Extension(seat): Extension<Seat>,
                             Extension(tokens): Extension<Option<Arc<Tokens>>>,
-                            Path(names): Path<HashMap<String, String>>,
+                            names: Result<Path<HashMap<String, String>>, PathRejection>,
                             RawQuery(query): RawQuery,
                             headers: HeaderMap,
                             body: Body| async move {
@@ -192,7 +187,7 @@ async fn unknown(method: Method, uri: Uri) -> Problem {
 struct Asked {
     /// What its client has to have one of.
     tokens: Option<Arc<Tokens>>,
-    names: HashMap<String, String>,
+    names: Result<Path<HashMap<String, String>>, PathRejection>,
     query: Option<String>,
     headers: HeaderMap,
     body: Body,
@@ -218,13 +213,11 @@ where
         return Ok(Response::new(Body::empty()));
     };
     let follow = says(&asked.headers, header::ACCEPT, "text/event-stream");
-    let parts = Parts::new(
-        operation,
-        asked.names,
-        asked.query.as_deref(),
-        &body,
-        follow,
-    );
+    let Path(names) = asked.names.map_err(|why| {
+        let detail = format!("the path is not understood: {why}");
+        Problem::new(ErrorKind::Invalid, detail)
+    })?;
+    let parts = Parts::new(operation, names, asked.query.as_deref(), &body, follow);
     let request = parts
         .and_then(operation.read)
         .map_err(|why| Problem::of(&why))?;
@@ -295,18 +288,18 @@ where
     T: Shows,
     E: HasKind + 'static,
 {
-    let (tell, told) = mpsc::unbounded_channel();
-    let (client, watch) = Client::new(Some(tell.clone()));
+    let (send, updates) = mpsc::unbounded_channel();
+    let (client, watch) = Client::new(Some(send.clone()));
     spawn_blocking(move || {
         let last = match outcome(&*serve, request, &client) {
-            Ok(text) => Told::Done(text),
-            Err(problem) => Told::Failed(problem),
+            Ok(text) => Update::Done(text),
+            Err(problem) => Update::Failed(problem),
         };
         // One that does not hear it has gone.
-        let _ = tell.send(last);
+        let _ = send.send(last);
         drop(work);
     });
-    events(told, watch)
+    events(updates, watch)
 }
 
 fn outcome<T, E>(
@@ -330,17 +323,17 @@ where
 /// A client that waits for an answer.
 struct Client {
     gone: Arc<AtomicBool>,
-    tell: Option<mpsc::UnboundedSender<Told>>,
+    updates: Option<mpsc::UnboundedSender<Update>>,
 }
 
 /// Dropped when nobody waits for the answer any more.
 struct Watch(Arc<AtomicBool>);
 
 impl Client {
-    fn new(tell: Option<mpsc::UnboundedSender<Told>>) -> (Self, Watch) {
+    fn new(updates: Option<mpsc::UnboundedSender<Update>>) -> (Self, Watch) {
         let gone = Arc::new(AtomicBool::new(false));
         let watch = Watch(Arc::clone(&gone));
-        (Self { gone, tell }, watch)
+        (Self { gone, updates }, watch)
     }
 }
 
@@ -356,9 +349,9 @@ impl Asker for Client {
     }
 
     fn tell(&self, progress: Progress) {
-        if let Some(tell) = &self.tell {
+        if let Some(updates) = &self.updates {
             // One that does not hear it has gone.
-            let _ = tell.send(Told::Progress(progress));
+            let _ = updates.send(Update::Progress(progress));
         }
     }
 }

@@ -17,6 +17,8 @@ struct Table {
     /// Those without a request, by when they began to be.
     idle: BTreeMap<u64, Idle>,
     at_work: usize,
+    /// Whoever has no request any more goes.
+    closed: bool,
 }
 
 /// Closes its connection when it is dropped.
@@ -55,6 +57,13 @@ impl Seats {
             since: Mutex::new(table.add(idle)),
         };
         Some((Seat(Arc::new(inner)), given_up))
+    }
+
+    /// Those without a request go, and those with one when it has ended.
+    pub(super) fn close(&self) {
+        let mut table = self.lock();
+        table.closed = true;
+        table.idle.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -102,7 +111,7 @@ impl Drop for Work {
         let inner = &self.seat.0;
         let mut table = inner.seats.lock();
         table.at_work -= 1;
-        if let Some(idle) = self.idle.take() {
+        if let Some(idle) = self.idle.take().filter(|_| !table.closed) {
             *inner.lock() = table.add(idle);
         }
     }

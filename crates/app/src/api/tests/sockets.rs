@@ -14,7 +14,7 @@ use flashyard_testbed::Scratch;
 
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
-use super::super::{Address, Api, AskError, BODY_BYTES_MAX, SOCKET, ask, ask_and_follow};
+use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, Tcp, ask, ask_and_follow};
 use crate::control::{Asker, ErrorKind, HasKind, KindName, Progress, Request, Shows};
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -361,10 +361,10 @@ fn over_tcp_a_token_is_needed() {
     fs::write(&tokens, "read 0123456789abcdef\nadmin fedcba9876543210\n").expect("it is ours");
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let outside = "192.0.2.1:0".parse().expect("an address");
-    let refused = Address::open(outside, &tokens).expect_err("it is not encrypted");
+    let refused = Tcp::open(outside, &tokens).expect_err("it is not encrypted");
     assert!(refused.to_string().contains("loopback"), "{refused}");
     let any = "127.0.0.1:0".parse().expect("an address");
-    let address = Address::open(any, &tokens).expect("it is free");
+    let address = Tcp::open(any, &tokens).expect("it is free");
     let at = address.local().expect("it has one");
     let _api = Api::start(&directory, Some(address), |_, _: &dyn Asker| {
         Ok::<u32, String>(7)
