@@ -3,6 +3,7 @@
 
 mod device;
 mod function;
+mod generate;
 mod health;
 mod lab;
 mod partition;
@@ -28,6 +29,7 @@ use crate::spec::{Address, Size};
 
 pub use device::{DeviceArgs, DeviceCommand};
 pub use function::{FunctionArgs, FunctionCommand};
+pub use generate::{GenerateArgs, GenerateCommand, Shell};
 pub use health::{HealthArgs, HealthCommand};
 pub use lab::{LabArgs, LabCommand, LabRunArgs};
 pub use partition::{PartitionArgs, PartitionCommand, UnitsArgs};
@@ -144,6 +146,8 @@ pub enum Command {
     /// Verify, read-only, a pool on a file or block device, or a file that holds an open-channel
     /// device
     Check(CheckArgs),
+    /// Write the pages of the manual, or print what makes a shell complete commands
+    Generate(GenerateArgs),
 }
 
 /// `flashyard demo`.

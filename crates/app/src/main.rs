@@ -10,6 +10,7 @@ mod cores;
 mod demo;
 mod discover;
 mod failure;
+mod generate;
 mod graph;
 mod json;
 mod lab;
@@ -66,5 +67,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Backup(args) => commands::backup(&args),
         Command::Restore(args) => commands::restore(&args),
         Command::Check(args) => check::run(&args),
+        Command::Generate(args) => generate::run(&args),
     }
 }

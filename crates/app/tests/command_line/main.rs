@@ -10,6 +10,7 @@ mod encryption;
 mod faults;
 mod function_scale;
 mod functions;
+mod generate;
 mod grammar;
 mod health;
 mod identity;
