@@ -3,11 +3,26 @@
 CARGO ?= cargo
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/flashyard
 
-.PHONY: help demo build test quick lint bench soak soak-pools asan docs
+# What `make install` installs, and where; DESTDIR stands before all of it. PROFILE=dev is what tests have built.
+PROFILE ?= release
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+BUILT = $(or $(CARGO_TARGET_DIR),target)/$(patsubst dev,debug,$(PROFILE))/flashyard
+BINDIR = $(DESTDIR)$(PREFIX)/bin
+SHARE = $(DESTDIR)$(PREFIX)/share
+MANDIR = $(SHARE)/man/man1
+DOCDIR = $(SHARE)/doc/flashyard
+CONFIG = $(DESTDIR)$(SYSCONFDIR)/flashyard/flashyard.toml
+BASH_COMPLETION = $(SHARE)/bash-completion/completions/flashyard
+ZSH_COMPLETION = $(SHARE)/zsh/site-functions/_flashyard
+FISH_COMPLETION = $(SHARE)/fish/vendor_completions.d/flashyard.fish
+
+.PHONY: help demo build test quick lint bench soak soak-pools asan docs install uninstall
 
 help:
 	@echo "make build   the program, optimised: $(BINARY)"
 	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback"
+	@echo "make install     what was built, with manual and completions: PREFIX=$(PREFIX), DESTDIR=; make uninstall removes it"
 	@echo "make test    everything: tools, tidy, lints, unit and simulation tests, a real Linux host"
 	@echo "make quick   the same without the Linux host"
 	@echo "make lint    tidy, format and lints only"
@@ -51,3 +66,25 @@ bench: build
 
 docs:
 	FLASHYARD_WRITE_DOCS=1 $(CARGO) test --quiet --package flashyard-app page_of_keys
+
+# Builds nothing, so that it can run as a user who has no Rust.
+install:
+	@test -x $(BUILT) || { echo "there is no $(BUILT): run make build first"; exit 1; }
+	install -d $(BINDIR) $(MANDIR) $(dir $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)) $(DOCDIR)/docs/experiments
+	install --strip $(BUILT) $(BINDIR)/flashyard
+	$(BUILT) generate man $(MANDIR)
+	$(BUILT) generate completions bash >$(BASH_COMPLETION)
+	$(BUILT) generate completions zsh >$(ZSH_COMPLETION)
+	$(BUILT) generate completions fish >$(FISH_COMPLETION)
+	chmod 644 $(MANDIR)/flashyard*.1 $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+	install -m 644 LICENSE README.md ARCHITECTURE.md $(DOCDIR)
+	install -m 644 docs/*.md $(DOCDIR)/docs
+	install -m 644 docs/experiments/*.md $(DOCDIR)/docs/experiments
+	@# What an administrator has written stays.
+	test -e $(CONFIG) || install -D -m 644 packaging/flashyard.toml $(CONFIG)
+
+uninstall:
+	rm -f $(BINDIR)/flashyard $(MANDIR)/flashyard.1 $(MANDIR)/flashyard-*.1
+	rm -f $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+	rm -rf $(DOCDIR)
+	@echo "configuration and state stay: $(CONFIG), /var/lib/flashyard"

@@ -17,6 +17,7 @@ main() {
     check "format" cargo fmt --all --check
     check "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo_tests
+    packaging
     if [[ $quick != --quick ]]; then
         linux_host
     fi
@@ -53,8 +54,13 @@ cargo_tests() {
     add "cargo test" "$ok" "$bad" "$ignored"
 }
 
+packaging() {
+    headline "packaging"
+    tests/packaging.sh 2>&1 | tee "$log/packaging"
+    count packaging
+}
+
 linux_host() {
-    local ok bad ignored
     headline "Linux host, and virtual machines"
     if ! cargo build --release --locked --package flashyard-app; then
         add "linux-host" 0 1 0
@@ -63,12 +69,18 @@ linux_host() {
     tests/linux-host/run.sh 2>&1 | tee "$log/linux-host"
     tests/linux-host/zoned.sh 2>&1 | tee -a "$log/linux-host"
     tests/linux-host/functions.sh 2>&1 | tee -a "$log/linux-host"
+    count linux-host
+}
+
+# Counts what a script has printed: "ok NAME", "FAILED NAME: why" or "skipped NAME: why" for each of its parts.
+count() {
+    local ok bad ignored
     read -r ok bad ignored < <(awk '/^ok / {ok++} /^FAILED / {bad++} /^skipped / {ignored++}
-        END {print ok + 0, bad + 0, ignored + 0}' "$log/linux-host")
+        END {print ok + 0, bad + 0, ignored + 0}' "$log/$1")
     if ((ok + bad + ignored == 0)); then
         bad=1
     fi
-    add "linux-host" "$ok" "$bad" "$ignored"
+    add "$1" "$ok" "$bad" "$ignored"
 }
 
 headline() {

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# What is installed and packaged: into folders of its own, never into this system. Prints "ok NAME", "FAILED NAME" behind
+# what went wrong, or "skipped NAME: why" for each part.
+#
+#   packaging.sh      uses the program that the tests have built (target/debug)
+#
+# ONLY="installs" runs these parts; KEEP=1 leaves the folder.
+set -uo pipefail
+
+plan=(scripts installs uninstalls)
+[[ -z ${ONLY:-} ]] || read -r -a plan <<<"$ONLY"
+
+main() {
+    local part
+    built=${CARGO_TARGET_DIR:-target}/debug/flashyard
+    [[ -x $built ]] || cargo build --locked --package flashyard-app || exit 1
+    mkdir -p "${CARGO_TARGET_DIR:-target}/tmp"
+    scratch=$(mktemp -d "$(realpath "${CARGO_TARGET_DIR:-target}")/tmp/packaging.XXXXXX") || exit 1
+    [[ -n ${KEEP:-} ]] || trap 'rm -rf "$scratch"' EXIT
+    for part in "${plan[@]}"; do
+        # A part of its own shell, which ends at the first command that fails; status 77 is skipped, by what it prints.
+        (set -e && "$part") >"$scratch/log" 2>&1
+        case $? in
+            0) echo "ok $part" ;;
+            77) echo "skipped $part: $(tail -n 1 "$scratch/log")" ;;
+            *) cat "$scratch/log" && echo "FAILED $part" ;;
+        esac
+    done
+}
+
+# Ends a part that needs a tool which is not here.
+needs() {
+    PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || { echo "$1 is not installed" && exit 77; }
+}
+
+expect() {
+    [[ $2 == "$3" ]] || { echo "$1 is \`$2\`, not \`$3\`" && exit 1; }
+}
+
+# `make install` as somebody whose files nobody else may read by default.
+install_into() {
+    (umask 077 && make --no-print-directory install PROFILE=dev DESTDIR="$1" "${@:2}")
+}
+
+scripts() {
+    needs shellcheck
+    shellcheck tests/packaging.sh tests/all.sh tests/install.sh tests/limit.sh .ci/run
+}
+
+installs() {
+    local root=$scratch/root page
+    install_into "$root" PREFIX=/usr
+    expect version "$("$root/usr/bin/flashyard" --version)" "$("$built" --version)"
+    expect modes "$(find "$root" -type f ! -perm 644 -printf '%P %m\n')" "usr/bin/flashyard 755"
+    expect "a link to a page that is not installed" "$(dangling "$root/usr/share/doc/flashyard")" ""
+    for page in "$root"/usr/share/man/man1/*.1; do
+        [[ $page == */flashyard.1 || -e ${page%-*}.1 ]] || { echo "$page stands below no page" && exit 1; }
+    done
+    # A second installation keeps what an administrator has written.
+    echo '# mine' >"$root/etc/flashyard/flashyard.toml"
+    install_into "$root" PREFIX=/usr
+    expect configuration "$(cat "$root/etc/flashyard/flashyard.toml")" "# mine"
+}
+
+# Links of the documents to files that are not beside them.
+dangling() {
+    local page link
+    find "$1" -name '*.md' | while read -r page; do
+        grep -o '](\([^):#]*\)[)#]' "$page" | sed 's/^](//; s/[)#]$//' | while read -r link; do
+            [[ -z $link || -e $(dirname "$page")/$link ]] || echo "${page#"$1"/}: $link"
+        done
+    done
+}
+
+uninstalls() {
+    local root=$scratch/uninstalled
+    install_into "$root" PREFIX=/opt/flashyard
+    # Of somebody else, in the same folders.
+    echo other >"$root/opt/flashyard/bin/other"
+    make --no-print-directory uninstall DESTDIR="$root" PREFIX=/opt/flashyard
+    expect "what stays" "$(cd "$root" && find . -type f | sort)" "$(printf '%s\n' ./etc/flashyard/flashyard.toml ./opt/flashyard/bin/other)"
+}
+
+cd "$(dirname "$0")/.." || exit 1
+main
