@@ -9,6 +9,7 @@ mod migration;
 mod plan;
 mod snapshots;
 mod space;
+mod traffic;
 mod view;
 mod why;
 
@@ -33,6 +34,7 @@ pub use migration::{MigrationState, MigrationView};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 pub use snapshots::*;
 pub use space::{QuotaView, SpaceView};
+pub use traffic::{TimesView, TrafficRow, TrafficView};
 pub use view::*;
 pub use why::*;
 
@@ -45,6 +47,8 @@ pub enum Request {
     Health(HealthAsk),
     /// Figures for Prometheus.
     Metrics,
+    /// What came to volumes since the target started.
+    Traffic,
     /// The target's own settings.
     ShowTarget,
     /// Other settings of the target.

@@ -24,6 +24,7 @@ use crate::handle::Report;
 use crate::message::Message;
 use crate::quota::{Budget, MemoryQuota, Pool};
 use crate::switch::{Port, Switch};
+use crate::traffic::Traffic;
 use crate::way::Way;
 use crate::{DeviceHandle, Target};
 
@@ -174,7 +175,14 @@ impl Core {
         port.close();
         self.target.touch_tenants();
         port.drained().await;
-        self.home.devices().remove(handle.id());
+        if self.home.devices().remove(handle.id()) {
+            port.leave_traffic();
+        }
+    }
+
+    /// What came to a device of this core until now.
+    pub fn traffic(&self, handle: &DeviceHandle) -> Option<Traffic> {
+        Some(self.home.devices().port(handle.id())?.traffic())
     }
 
     /// Listens for the hosts of a front end, which makes connections by `serve`; hands them to the

@@ -26,9 +26,9 @@ impl Devices {
         self.list.borrow_mut().insert(handle.id(), (handle, port));
     }
 
-    /// The device has gone.
-    pub(crate) fn remove(&self, device: u32) {
-        self.list.borrow_mut().remove(&device);
+    /// The device has gone; whether it was here until now.
+    pub(crate) fn remove(&self, device: u32) -> bool {
+        self.list.borrow_mut().remove(&device).is_some()
     }
 
     /// The way to a device, also while it is being removed.

@@ -12,6 +12,7 @@
 //! | `core`, `connection`, `message` | one core, its connections and inbox |
 //! | `devices`, `handle` | the devices of a core, and as others see them |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
+//! | `traffic` | what came to each volume, and how long it took |
 //! | `credit` | what hosts may have outstanding |
 //! | `forwarding`, `way` | I/O for a device at home on another core; a device behind its switch as a device |
 //! | `exec` | commands at work: memory, turn, data, I/O, answer; the trait `Front` |
@@ -39,6 +40,7 @@ mod snapshot;
 mod status;
 mod subsystems;
 mod switch;
+mod traffic;
 mod waiting;
 mod way;
 
@@ -53,6 +55,7 @@ pub use snapshot::{
 };
 pub use subsystems::Target;
 pub use switch::{Permit, Port, Switch};
+pub use traffic::{Timed, Traffic};
 
 pub use flashyard_block::{Class, TenantId};
 

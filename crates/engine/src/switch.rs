@@ -6,6 +6,7 @@
 //! executor's turn: what the device finished is seen at the beginning of a turn.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -20,6 +21,7 @@ use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
 use crate::ledger::{Ledger, Past, Recent, Sample, Spans, Why};
+use crate::traffic::{Meter, Traffic};
 
 /// A policy at work, on the core that is the home of its device.
 pub struct Switch {
@@ -27,6 +29,8 @@ pub struct Switch {
     places: RefCell<Places>,
     policy: RefCell<Box<dyn Policy>>,
     ledger: RefCell<Ledger>,
+    /// What came to volumes that have gone, by tenant.
+    gone: RefCell<BTreeMap<TenantId, Traffic>>,
     /// What is reported to hosts.
     credits: Book,
     /// How often the policy was replaced: what an earlier one has dispatched is none of its
@@ -46,6 +50,7 @@ pub struct Port {
     /// and those that came before, by the parity of the generation.
     present: [Cell<usize>; 2],
     generation: Cell<usize>,
+    meter: Meter,
     /// Somebody waits for the last I/O.
     draining: Cell<bool>,
     /// Its device has been taken away.
@@ -61,6 +66,7 @@ impl Switch {
             places: RefCell::default(),
             policy: RefCell::new(policy),
             ledger: RefCell::default(),
+            gone: RefCell::default(),
             credits: Book::default(),
             epoch: Cell::new(0),
             timer: RefCell::default(),
@@ -93,6 +99,7 @@ impl Switch {
         let now = self.rt.turn_time();
         self.policy.borrow_mut().forget(now, tenant);
         self.ledger.borrow_mut().forget(tenant);
+        self.gone.borrow_mut().remove(&tenant);
         self.credits.forget(tenant);
         self.pump();
     }
@@ -120,6 +127,11 @@ impl Switch {
             all[place].queued += 1;
         }
         all
+    }
+
+    /// What came to volumes of `tenant` that have gone.
+    pub fn gone_traffic(&self, tenant: TenantId) -> Option<Traffic> {
+        self.gone.borrow().get(&tenant).cloned()
     }
 
     /// What `tenant` may have outstanding, if the policy says.
@@ -183,6 +195,7 @@ impl Port {
             device: RefCell::new(device),
             present: [Cell::new(0), Cell::new(0)],
             generation: Cell::new(0),
+            meter: Meter::default(),
             draining: Cell::new(false),
             closed: Cell::new(false),
             idle: Notify::new(),
@@ -237,6 +250,24 @@ impl Port {
     /// Records a sampled I/O.
     pub fn record(&self, sample: &Sample) {
         self.switch.ledger.borrow_mut().record(sample);
+    }
+
+    /// What came this way until now.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.metered().1
+    }
+
+    fn metered(&self) -> (TenantId, Traffic) {
+        let present = self.present.iter().map(Cell::get).sum();
+        self.meter.read(present)
+    }
+
+    /// Its volume goes: what came to it stays with its tenant. For once, when it is drained.
+    pub(crate) fn leave_traffic(&self) {
+        let (tenant, traffic) = self.metered();
+        if !traffic.is_nothing() {
+            *self.switch.gone.borrow_mut().entry(tenant).or_default() += &traffic;
+        }
     }
 
     /// From now on it is the way to nowhere. What is queued still has its turn.
@@ -347,6 +378,8 @@ impl Permit {
     pub fn complete(mut self, ok: bool) -> Option<Box<Sample>> {
         self.spent = true;
         let now = self.port.switch.rt.turn_time();
+        let (waited, served) = (self.dispatched.since(self.arrived), now.since(self.issued));
+        self.port.meter.count(&self.io, waited, served);
         let sample = self.note(now);
         let cost = self.take_cost();
         if let Some(cost) = &cost {

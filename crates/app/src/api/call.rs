@@ -35,6 +35,7 @@ impl Call {
             }
             Request::Health(HealthAsk::Unmute(code)) => delete(muted(*code)),
             Request::Metrics => get("/metrics".to_owned()),
+            Request::Traffic => get("/traffic".to_owned()),
             Request::ShowTarget => get("/target".to_owned()),
             Request::SetTarget(settings) => {
                 send(Method::PATCH, "/target".to_owned(), text(settings))

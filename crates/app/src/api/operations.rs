@@ -250,6 +250,9 @@ operations! {
         Ok(Request::Health(HealthAsk::Unmute(p.code()?)))
     };
     GET "/metrics" [] "Figures for Prometheus, as OpenMetrics text." => |_| Ok(Request::Metrics);
+    GET "/traffic" [] "What came to volumes since the target started, and how long it took." => |_| {
+        Ok(Request::Traffic)
+    };
     GET "/target" [] "The target's own settings." => |_| Ok(Request::ShowTarget);
     PATCH "/target" [] "Changes settings of the target." => |p| Ok(Request::SetTarget(p.body()?));
     GET "/configuration" [] "The configuration file that makes what is there."

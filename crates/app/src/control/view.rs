@@ -13,6 +13,7 @@ use super::migration::MigrationView;
 use super::plan::AppliedView;
 use super::snapshots::{DiffView, SnapshotView, StoredView};
 use super::space::{QuotaView, SpaceView};
+use super::traffic::TrafficView;
 use super::why::WhyView;
 use crate::spec::{
     Address, ClassName, CompressionName, ConditionName, Conditions, ContentName, Document, Eui64,
@@ -32,6 +33,8 @@ pub enum View {
     Health(HealthView),
     /// Figures for Prometheus, as text.
     Metrics(String),
+    /// What came to volumes.
+    Traffic(Box<TrafficView>),
     /// The target's own settings.
     Target(TargetView),
     Device(Box<DeviceView>),

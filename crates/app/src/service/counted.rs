@@ -34,6 +34,11 @@ impl Run {
         Ok((Self { before, began }, fault))
     }
 
+    /// How long this run is.
+    pub(super) fn this(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     pub(super) fn life(&self) -> Life {
         Life {
             seconds: self.before.seconds + self.began.elapsed().as_secs(),

@@ -1,18 +1,21 @@
 //! Figures for Prometheus. They are what `list` and `status` show, under the names that Prometheus
 //! asks for: base units, counters that end in `_total`, and labels with few values.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use flashyard_engine::{Timed, Traffic};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use super::observed::Observed;
 use super::work::Work;
 use crate::control::{KindName, PromiseState, StatusView, View};
+use crate::graph::NodeId;
 use crate::state::Kind;
 
 /// Names and values of labels.
@@ -30,6 +33,56 @@ struct Family {
 enum Rows {
     Counter(Vec<(Labels, u64)>),
     Gauge(Vec<(Labels, f64)>),
+    /// Of times.
+    Histogram(Vec<(Labels, Spread)>),
+}
+
+/// How times are spread: their sum in seconds, and how many there are in each bucket.
+#[derive(Debug)]
+struct Spread {
+    sum: f64,
+    buckets: Vec<(f64, u64)>,
+}
+
+/// Of the doublings that are counted, the upper bounds of those that are shown: 20 us to 1.3 s. Few,
+/// for each is a row of each tenant, device, direction and stage.
+const SHOWN_NS: [u64; 12] = [
+    5 << 12,
+    5 << 13,
+    5 << 14,
+    5 << 15,
+    5 << 16,
+    5 << 17,
+    5 << 18,
+    5 << 19,
+    5 << 20,
+    5 << 22,
+    5 << 25,
+    5 << 28,
+];
+
+impl Spread {
+    fn new(sum_ns: u64, counts: &[u64]) -> Self {
+        let mut buckets: Vec<(f64, u64)> = SHOWN_NS
+            .iter()
+            .map(|bound| (*bound as f64 / 1e9, 0))
+            .chain([(f64::INFINITY, 0)])
+            .collect();
+        for (bound, count) in Traffic::bounds_ns().zip(counts) {
+            let shown = SHOWN_NS
+                .iter()
+                .position(|shown| bound.is_some_and(|bound| bound <= *shown));
+            buckets[shown.unwrap_or(SHOWN_NS.len())].1 += count;
+        }
+        Self {
+            sum: sum_ns as f64 / 1e9,
+            buckets,
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
 }
 
 /// All figures at one moment.
@@ -42,8 +95,10 @@ impl Collector for Figures {
             let kind = match family.rows {
                 Rows::Counter(_) => MetricType::Counter,
                 Rows::Gauge(_) => MetricType::Gauge,
+                Rows::Histogram(_) => MetricType::Histogram,
             };
-            let mut rows = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            let unit = matches!(family.rows, Rows::Histogram(_)).then_some(&Unit::Seconds);
+            let mut rows = encoder.encode_descriptor(family.name, family.help, unit, kind)?;
             match &family.rows {
                 Rows::Counter(all) => {
                     for (labels, value) in all {
@@ -53,6 +108,13 @@ impl Collector for Figures {
                 Rows::Gauge(all) => {
                     for (labels, value) in all {
                         ConstGauge::new(*value).encode(rows.encode_family(labels)?)?;
+                    }
+                }
+                Rows::Histogram(all) => {
+                    for (labels, spread) in all {
+                        let (count, buckets) = (spread.count(), &spread.buckets);
+                        rows.encode_family(labels)?
+                            .encode_histogram::<NoLabelSet>(spread.sum, count, buckets, None)?;
                     }
                 }
             }
@@ -79,6 +141,16 @@ impl Figures {
         rows: impl Iterator<Item = (Labels, f64)>,
     ) {
         let rows = Rows::Gauge(rows.collect());
+        self.0.push(Family { name, help, rows });
+    }
+
+    fn histogram(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        rows: impl Iterator<Item = (Labels, Spread)>,
+    ) {
+        let rows = Rows::Histogram(rows.collect());
         self.0.push(Family { name, help, rows });
     }
 
@@ -112,9 +184,44 @@ impl Work<'_> {
             of_promises(&status, &mut figures);
             of_drives(&status, &mut figures);
         }
+        self.metrics_of_times(&mut figures);
         self.metrics_of_pools(&mut figures);
         self.metrics_of_arrays(&mut figures);
         View::Metrics(figures.text())
+    }
+
+    /// How long I/O takes, of each tenant at each device: of volumes there may be too many.
+    fn metrics_of_times(&self, figures: &mut Figures) {
+        let mut all: BTreeMap<(NodeId, NodeId), Traffic> = BTreeMap::new();
+        for counted in self.ask_traffic().0 {
+            *all.entry((counted.tenant, counted.device)).or_default() += &counted.traffic;
+        }
+        let rows = |spread: fn(&Timed) -> Spread| {
+            let rows = all.iter().flat_map(move |((tenant, device), traffic)| {
+                let (tenant, device) = (self.graph.name(*tenant), self.graph.name(*device));
+                let both = [("read", &traffic.reads), ("write", &traffic.writes)];
+                both.map(|(op, timed)| {
+                    let own = [("tenant", tenant), ("device", device), ("op", op)];
+                    (labels(own), spread(timed))
+                })
+            });
+            rows.collect::<Vec<_>>().into_iter()
+        };
+        figures.histogram(
+            "io_duration",
+            "Time of I/O at its device, in this run of the target: waiting for its turn, and served",
+            rows(|timed| Spread::new(timed.waited_ns + timed.served_ns, &timed.took)),
+        );
+        figures.histogram(
+            "io_waited",
+            "Of this, waiting for its turn",
+            rows(|timed| Spread::new(timed.waited_ns, &timed.waited)),
+        );
+        figures.histogram(
+            "io_served",
+            "Of this, served by the device",
+            rows(|timed| Spread::new(timed.served_ns, &timed.served)),
+        );
     }
 
     fn metrics_of_pools(&self, figures: &mut Figures) {

@@ -38,6 +38,7 @@ mod snapshot_fault;
 mod snapshots;
 mod space;
 mod switches;
+mod traffic;
 mod turns;
 mod view;
 mod volumes;
@@ -285,6 +286,7 @@ impl Request {
             Self::Status
                 | Self::Health(HealthAsk::Show)
                 | Self::Metrics
+                | Self::Traffic
                 | Self::ShowTarget
                 | Self::List(_)
                 | Self::Show(..)
@@ -337,6 +339,7 @@ impl Work<'_> {
             }
             Request::Health(ask) => self.ask_health(ask),
             Request::Metrics => Ok(self.metrics()),
+            Request::Traffic => Ok(self.view_traffic()),
             Request::ShowTarget => Ok(self.view_target()),
             Request::List(kind) => {
                 if kind != KindName::Tenant && kind != KindName::Volume {

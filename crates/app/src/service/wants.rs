@@ -94,6 +94,7 @@ impl Stack {
             Request::Status
             | Request::Health(_)
             | Request::Metrics
+            | Request::Traffic
             | Request::AskSnapshots(_)
             | Request::ShowTarget
             | Request::List(_)

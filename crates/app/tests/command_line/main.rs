@@ -19,6 +19,7 @@ mod import;
 mod import_partitions;
 mod json;
 mod killed;
+mod live;
 mod lost_state;
 mod mapped;
 mod migration;

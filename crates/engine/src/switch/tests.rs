@@ -215,3 +215,68 @@ fn an_io_has_its_turn_and_stands_in_the_ledger_and_what_is_not_there_is_refused(
         assert!(!Arc::ptr_eq(&account, &opened), "nothing is kept of it");
     });
 }
+
+/// What waited for its turn and what was served at once are told apart, and what came to a volume
+/// that has gone stays with its tenant until that has gone too.
+#[test]
+fn waiting_and_being_served_are_counted_apart_and_outlive_the_volume() {
+    let one = Fifo::new(Window {
+        ios: 1,
+        bytes: 1 << 20,
+    });
+    in_world(one, |rt, port| async move {
+        let ask = |lba| Ask {
+            tenant: TenantId(3),
+            ..ask(lba)
+        };
+        let first = port.try_admit(ask(0)).expect("nobody is there");
+        let waiting = rt.spawn({
+            let (rt, port) = (rt.clone(), port.clone());
+            async move {
+                let permit = port.admit(ask(1), false).await;
+                rt.sleep(Duration::from_us(100)).await;
+                drop(permit.complete(true));
+            }
+        });
+        rt.sleep(Duration::from_ms(2)).await;
+        assert_eq!(port.traffic().in_flight, 2);
+        drop(first.complete(true));
+        waiting.await;
+        drop(port.try_admit(ask(2)).expect("nobody is there"));
+
+        let traffic = port.traffic();
+        let reads = &traffic.reads;
+        assert_eq!((reads.ios(), reads.bytes, traffic.in_flight), (2, 8192, 0));
+        assert_eq!((traffic.writes.ios(), traffic.writes.bytes), (0, 0));
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let near = |ns: u64, want: f64| (ms(ns) - want).abs() < 0.05;
+        assert!(near(reads.waited_ns, 2.0), "{}", reads.waited_ns);
+        assert!(near(reads.served_ns, 2.1), "{}", reads.served_ns);
+        // What was never given to the device is not counted.
+        let longest = |counts: &[u64]| {
+            let last = counts
+                .iter()
+                .rposition(|count| *count > 0)
+                .expect("there are some");
+            Traffic::bounds_ns()
+                .nth(last)
+                .flatten()
+                .expect("milliseconds")
+        };
+        let bounds = [&reads.waited, &reads.served, &reads.took].map(|counts| ms(longest(counts)));
+        let [waited, served, took] = bounds;
+        assert!(waited > 2.0 && served > 2.0 && took > 2.1, "{bounds:?}");
+        assert!(bounds.iter().all(|bound| *bound < 2.7), "{bounds:?}");
+
+        let switch = &port.switch;
+        assert!(switch.gone_traffic(TenantId(3)).is_none());
+        port.leave_traffic();
+        port.leave_traffic();
+        let gone = switch
+            .gone_traffic(TenantId(3))
+            .expect("its volume has gone");
+        assert_eq!(gone.reads.bytes, 2 * 8192);
+        switch.forget(TenantId(3));
+        assert!(switch.gone_traffic(TenantId(3)).is_none());
+    });
+}

@@ -6,6 +6,7 @@ pub(super) const CALLS: &[&str] = &[
     "PUT /health/POOL_NEARLY_FULL/mute\n{\"seconds\":3600}",
     "DELETE /health/EMULATION_LATE/mute\n",
     "GET /metrics\n",
+    "GET /traffic\n",
     "GET /target\n",
     "PATCH /target\n{\"io_queues\":8}",
     "GET /configuration\n",
