@@ -5,6 +5,7 @@ mod device;
 mod function;
 mod generate;
 mod health;
+mod iostat;
 mod lab;
 mod partition;
 mod reach;
@@ -31,6 +32,7 @@ pub use device::{DeviceArgs, DeviceCommand};
 pub use function::{FunctionArgs, FunctionCommand};
 pub use generate::{GenerateArgs, GenerateCommand, Shell};
 pub use health::{HealthArgs, HealthCommand};
+pub use iostat::IostatArgs;
 pub use lab::{LabArgs, LabCommand, LabRunArgs};
 pub use partition::{PartitionArgs, PartitionCommand, UnitsArgs};
 pub use reach::Reach;
@@ -129,6 +131,8 @@ pub enum Command {
     /// Print figures for Prometheus, as OpenMetrics text
     #[command(after_help = "Example:\n  flashyard metrics --state ./state")]
     Metrics(Reach),
+    /// Show what comes to tenants, volumes or devices, and how long it takes, again and again
+    Iostat(IostatArgs),
     /// Show where a tenant's latency comes from, and who causes it
     #[command(
         after_help = "Examples:\n  flashyard why db\n  flashyard why db --json\n\n\

@@ -318,6 +318,11 @@ pub fn print(noun: &str, answer: &impl Serialize) {
     say_line!("{:#}", document(noun, answer));
 }
 
+/// Prints one of many answers, in a line of its own.
+pub fn print_line(answer: Value) {
+    say_line!("{}", document("", answer));
+}
+
 /// Prints why there is no answer.
 pub fn print_error(kind: ErrorKind, message: &str) {
     // By agreement of all messages, what to do comes last.

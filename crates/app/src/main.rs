@@ -12,8 +12,10 @@ mod discover;
 mod failure;
 mod generate;
 mod graph;
+mod iostat;
 mod json;
 mod lab;
+mod live;
 #[cfg(test)]
 mod mutations;
 mod nodes;
@@ -61,6 +63,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Status(args) => commands::status(&args),
         Command::Health(args) => commands::health(&args),
         Command::Metrics(reach) => commands::metrics(&reach),
+        Command::Iostat(args) => iostat::run(&args),
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),
         Command::Export(args) => commands::export(&args),

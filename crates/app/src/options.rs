@@ -30,6 +30,8 @@ pub enum OptionError {
     Window,
     /// Not a time.
     Seconds,
+    /// Not a time between lines.
+    Interval,
     /// Not a range of seeds.
     Seeds,
     /// Not a key with its value.
@@ -52,6 +54,7 @@ impl fmt::Display for OptionError {
                 CompletionCoalescing::MOST
             ),
             Self::Seconds => f.write_str("give seconds, such as 5 or 0.5"),
+            Self::Interval => f.write_str("give seconds, 0.1 to 86400"),
             Self::Seeds => f.write_str("write it like 0..20000, the smaller number first"),
             Self::Setting => f.write_str("write it like profile=970pro"),
         }
@@ -128,6 +131,14 @@ pub fn seconds(text: &str) -> Result<f64, OptionError> {
     match text.parse() {
         Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
         _ => Err(OptionError::Seconds),
+    }
+}
+
+/// Seconds between lines.
+pub fn interval(text: &str) -> Result<f64, OptionError> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err(OptionError::Interval),
     }
 }
 

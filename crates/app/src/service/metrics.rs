@@ -44,8 +44,8 @@ struct Spread {
     buckets: Vec<(f64, u64)>,
 }
 
-/// Of the doublings that are counted, the upper bounds of those that are shown: 20 us to 1.3 s. Few,
-/// for each is a row of each tenant, device, direction and stage.
+/// Of the doublings that are counted, the bounds of those that are shown: 20 us to 1.3 s. Few, for
+/// each is a row of each tenant, device, direction and stage.
 const SHOWN_NS: [u64; 12] = [
     5 << 12,
     5 << 13,

@@ -1,6 +1,11 @@
 //! What operators watch while it goes on: times of I/O.
 
-use crate::rig::{Scratch, Target, target_perf};
+use std::io::{BufRead, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::rig::{PROGRAM, Scratch, Target, expect_failure, path, target_perf};
 
 /// A target with a volume for tenant `db`.
 fn with_volume(scratch: &Scratch) -> Target {
@@ -65,4 +70,152 @@ fn times_of_io_are_histograms_that_no_deletion_takes_back() {
     let after = metrics(&target);
     let count = format!("flashyard_io_duration_seconds_count{own}");
     assert!((figure(&after, &count) - reads).abs() < 0.5, "{after}");
+}
+
+/// What `iostat` has printed until now, line by line, while it goes on.
+struct Watching {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watching {
+    fn start(target: &Target, args: &str) -> Self {
+        let mut child = Command::new(PROGRAM)
+            .args(args.split(' '))
+            .arg("--state")
+            .arg(&target.state)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let output = child.stdout.take().expect("it is piped");
+        let lines = BufReader::new(output).lines();
+        Self { child, lines }
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().expect("it goes on").expect("text")
+    }
+
+    /// Sends a signal; gives the status and what was said on standard error.
+    fn end(self, signal: &str) -> (Option<i32>, String) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status();
+        assert!(sent.expect("kill exists").success());
+        let output = self.child.wait_with_output().expect("it ends");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    }
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn iostat_shows_what_came_in_tables_for_scripts_and_as_json() {
+    let scratch = Scratch::new("iostat");
+    let target = with_volume(&scratch);
+    let iostat = |args: &str| target.run(&args.split(' ').collect::<Vec<_>>());
+    target_perf(&target, &["--rw", "randrw", "--nsid", "2"]);
+    let table = text(&iostat("iostat --by volume --latency --histogram"));
+    let header: Vec<&str> = table
+        .lines()
+        .next()
+        .expect("a header")
+        .split("  ")
+        .collect();
+    for column in ["VOLUME", "READS/S", "READ P99", "WRITE WAITED"] {
+        assert!(header.iter().any(|it| it.trim() == column), "{table}");
+    }
+    assert!(
+        table.contains("w UNDER") && table.contains("v: no reads and no writes"),
+        "{table}"
+    );
+
+    let script = text(&iostat("iostat -H --by device 0.1 3"));
+    let rows: Vec<Vec<&str>> = script
+        .lines()
+        .map(|line| line.split('\t').collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{script}");
+    assert!(
+        rows.iter().all(|row| row.len() == 10 && row[0] == "ram0"),
+        "{script}"
+    );
+    assert!(
+        rows[0][1].parse::<f64>().expect("a number") > 0.0,
+        "{script}"
+    );
+    assert_eq!(
+        rows[1][1..],
+        ["0.0", "0.0", "0", "0", "0", "-", "-", "-", "-"],
+        "{script}"
+    );
+
+    let lines = text(&iostat("iostat --json --histogram --by volume 0.1 2"));
+    let lines: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is an object"))
+        .collect();
+    assert_eq!(lines.len(), 2);
+    let first = &lines[0];
+    assert_eq!(
+        (&first["since_start"], &lines[1]["since_start"]),
+        (&Value::from(true), &Value::from(false))
+    );
+    assert_eq!(first["rows"][0]["name"], "v");
+    assert_eq!(first["rows"][0]["read_p99_us"], Value::Null);
+    let busy = &first["rows"][1];
+    let number = |key: &str| busy[key].as_f64().expect("a number");
+    assert!(
+        number("read_iops") > 0.0 && number("write_bytes_per_second") > 0.0,
+        "{busy}"
+    );
+    let parts = number("read_waited_mean_us") + number("read_served_mean_us");
+    assert!((number("read_mean_us") - parts).abs() < 0.01, "{busy}");
+    let took = |key: &str| {
+        let buckets = busy[key].as_array().expect("a list").iter();
+        buckets
+            .map(|bucket| bucket["took"].as_u64().expect("a number"))
+            .sum::<u64>()
+    };
+    let figures = metrics(&target);
+    for (key, op) in [("read_buckets", "read"), ("write_buckets", "write")] {
+        let row = format!("flashyard_io_operations_total{{tenant=\"db\",op=\"{op}\"}}");
+        let counted = figure(&figures, &row) as u64;
+        assert_eq!(took(key), counted, "{busy}");
+    }
+    expect_failure(&iostat("iostat 0"), 2, "0.1 to 86400");
+    expect_failure(&iostat("iostat -H --json"), 2, "cannot be used with");
+}
+
+#[test]
+fn iostat_waits_for_a_target_that_is_started_again_and_for_no_other() {
+    let scratch = Scratch::new("iostat-restart");
+    let target = with_volume(&scratch);
+    let mut watching = Watching::start(&target, "iostat --json 0.1");
+    let seen: Value = serde_json::from_str(&watching.line()).expect("an object");
+    assert_eq!(seen["since_start"], true);
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    let anew = |line: String| {
+        let line: Value = serde_json::from_str(&line).expect("an object");
+        line["since_start"] == true
+    };
+    while !anew(watching.line()) {}
+    let (status, said) = watching.end("-INT");
+    assert_eq!(status, Some(0), "{said}");
+    for word in ["the target is away, and waited for", "the target is back"] {
+        assert_eq!(said.matches(word).count(), 1, "{said}");
+    }
+    target.kill();
+    let state = path(&scratch.join("state")).to_owned();
+    let none = Command::new(PROGRAM)
+        .args(["iostat", "1", "--state", &state])
+        .output();
+    expect_failure(&none.expect("the program starts"), 1, "no target runs on");
 }

@@ -41,7 +41,7 @@ const OF_A_FILE: [&str; 14] = [
 ];
 
 /// Numbers without a unit: what is counted is in the name.
-const COUNTS: [&str; 50] = [
+const COUNTS: [&str; 52] = [
     // What something is called.
     "schema_version",
     "nsid",
@@ -71,6 +71,8 @@ const COUNTS: [&str; 50] = [
     "unwritten",
     "mismatches",
     "waited",
+    "served",
+    "took",
     "io_queues",
     "queue_depth",
     "in_flight",
@@ -179,7 +181,7 @@ fn json(typed: &str) -> Value {
 }
 
 /// What a target is asked, and what that is about.
-const ASKED: [(&str, &str); 54] = [
+const ASKED: [(&str, &str); 55] = [
     ("device", "device create null0 --kind null --size 8MiB"),
     ("device", "device create ram0 --kind memory --size 64MiB"),
     ("device", "device create ram1 --kind memory --size 64MiB"),
@@ -254,6 +256,7 @@ const ASKED: [(&str, &str); 54] = [
     ("target", "target show"),
     ("status", "status"),
     ("why", "why db"),
+    ("iostat", "iostat --by volume --histogram"),
     ("why", "why labs"),
     ("applied", "apply SCRATCH/more.toml --plan"),
     ("applied", "apply SCRATCH/more.toml"),
