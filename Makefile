@@ -15,6 +15,8 @@ DOCDIR = $(SHARE)/doc/flashyard
 CONFIG = $(DESTDIR)$(SYSCONFDIR)/flashyard/flashyard.toml
 BASH_COMPLETION = $(SHARE)/bash-completion/completions/flashyard
 ZSH_COMPLETION = $(SHARE)/zsh/site-functions/_flashyard
+UNIT = $(DESTDIR)$(PREFIX)/lib/systemd/system/flashyard.service
+SYSUSERS = $(DESTDIR)$(PREFIX)/lib/sysusers.d/flashyard.conf
 FISH_COMPLETION = $(SHARE)/fish/vendor_completions.d/flashyard.fish
 
 .PHONY: help demo build test quick lint bench soak soak-pools asan docs install uninstall
@@ -80,11 +82,15 @@ install:
 	install -m 644 LICENSE README.md ARCHITECTURE.md $(DOCDIR)
 	install -m 644 docs/*.md $(DOCDIR)/docs
 	install -m 644 docs/experiments/*.md $(DOCDIR)/docs/experiments
+	install -d $(dir $(UNIT))
+	sed 's|@PREFIX@|$(PREFIX)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g' packaging/flashyard.service.in >$(UNIT)
+	chmod 644 $(UNIT)
+	install -D -m 644 packaging/sysusers.conf $(SYSUSERS)
 	@# What an administrator has written stays.
 	test -e $(CONFIG) || install -D -m 644 packaging/flashyard.toml $(CONFIG)
 
 uninstall:
 	rm -f $(BINDIR)/flashyard $(MANDIR)/flashyard.1 $(MANDIR)/flashyard-*.1
-	rm -f $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+	rm -f $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION) $(UNIT) $(SYSUSERS)
 	rm -rf $(DOCDIR)
 	@echo "configuration and state stay: $(CONFIG), /var/lib/flashyard"

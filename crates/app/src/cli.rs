@@ -179,7 +179,8 @@ pub struct DemoArgs {
 #[command(
     after_help = "Examples:\n  flashyard serve --config flashyard.toml\n  \
     flashyard serve --state ./state --listen 127.0.0.1:4420\n\n\
-    What the file names is created or changed at start; what it does not name stays as it is in the state."
+    What the file names is created or changed at start; what it does not name stays as it is in the state.\n\
+    SIGHUP applies the file again, as `flashyard apply` does; one that cannot be applied changes nothing."
 )]
 pub struct ServeArgs {
     /// Configuration file (TOML)

@@ -6,7 +6,7 @@ mod snapshots;
 
 use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::de::DeserializeOwned;
@@ -550,7 +550,7 @@ pub fn why(args: WhyArgs) -> Result<(), Failure> {
 /// `flashyard apply FILE`.
 pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
     let request = Request::Apply {
-        file: read_config(&args.file)?,
+        file: Document::read(&args.file).map_err(Invalid::File)?,
         how: How {
             plan: args.plan,
             prune: args.prune,
@@ -615,18 +615,6 @@ pub fn say_applied(applied: &AppliedView) {
     for note in &applied.notes {
         say_line!("note: {note}");
     }
-}
-
-/// Reads and checks a configuration file; paths in it are taken from the file's directory.
-pub fn read_config(path: &Path) -> Result<Document, Invalid> {
-    let text =
-        fs::read_to_string(path).map_err(|error| Invalid::Unreadable(path.to_owned(), error))?;
-    let folder = path
-        .canonicalize()
-        .ok()
-        .and_then(|path| path.parent().map(Path::to_owned))
-        .unwrap_or_default();
-    Document::parse(&text, &folder).map_err(|error| Invalid::Config(path.to_owned(), error))
 }
 
 fn run(reach: &Reach, request: &Request) -> Result<(), Failure> {

@@ -17,7 +17,7 @@ use crate::json;
 use crate::lab::output::OutputError;
 use crate::perf::error::PerfError;
 use crate::service::Fault;
-use crate::spec::{Address, SettingError, SpecError};
+use crate::spec::{Address, FileError, SettingError, SpecError};
 use crate::state::StateError;
 
 /// Why a command failed.
@@ -62,12 +62,10 @@ pub enum Invalid {
     NoPermissions,
     /// Not a path.
     Path(String, io::Error),
-    /// A configuration file that cannot be read.
-    Unreadable(PathBuf, io::Error),
+    /// A configuration file that says nothing.
+    File(FileError),
     /// A file that cannot be written.
     Unwritable(PathBuf, io::Error),
-    /// A configuration file that says what cannot be.
-    Config(PathBuf, SpecError),
     /// Too few buffers for a core.
     Buffers,
     /// Not the name of a host.
@@ -257,9 +255,8 @@ impl fmt::Display for Invalid {
                 f.write_str("nothing to change: give --mode, --owner, --group or --doorbells")
             }
             Self::Path(path, error) => write!(f, "`{path}` is no path: {error}"),
-            Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::File(error) => error.fmt(f),
             Self::Unwritable(path, error) => write!(f, "cannot write {}: {error}", path.display()),
-            Self::Config(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Buffers => write!(
                 f,
                 "--buffers is for each core and must be at least {} MiB, for two of the largest commands",

@@ -19,6 +19,7 @@ mod live;
 #[cfg(test)]
 mod mutations;
 mod nodes;
+mod notify;
 mod options;
 mod out;
 mod perf;

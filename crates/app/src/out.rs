@@ -24,6 +24,12 @@ macro_rules! say_line {
 
 pub(crate) use {say, say_line};
 
+/// Writes a line for whoever looks after the program. That nobody reads it is no failure: a target
+/// goes on when its terminal is gone.
+pub fn note(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "flashyard: {text}");
+}
+
 /// Writes `text` and `end`.
 pub fn write(text: fmt::Arguments<'_>, end: &str) {
     let mut out = io::stdout().lock();

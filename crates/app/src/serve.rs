@@ -1,7 +1,7 @@
 //! `flashyard serve`: the target in the foreground, until a signal ends it.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -12,16 +12,18 @@ use flashyard_runtime::uring;
 use flashyard_time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::api::{self, Api};
 use crate::cli::ServeArgs;
 use crate::commands;
-use crate::control::ObjectChange;
+use crate::control::{AppliedView, ObjectChange};
 use crate::cores::Cores;
 use crate::failure::{Failure, Invalid, System};
 use crate::json;
+use crate::notify::{Condition, Manager};
+use crate::out;
 use crate::service::{self, Service};
 use crate::spec::Document;
 use crate::state::{IfDamaged, State};
@@ -30,10 +32,11 @@ use crate::state::{IfDamaged, State};
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let started = Instant::now();
     // Signals are caught before anything is open, so that none is missed.
-    let ended = catch_signals()?;
+    let Caught { ended, reloads } = catch_signals()?;
+    let manager = Arc::new(Manager::found());
     allow_many_files();
-    let file = args.config.as_deref().map(commands::read_config);
-    let file = file.transpose()?;
+    let file = args.config.as_deref().map(Document::read);
+    let file = file.transpose().map_err(Invalid::File)?;
     if buffers(args) < Limits::LEAST_BUFFERS {
         return Err(Invalid::Buffers.into());
     }
@@ -65,6 +68,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let api_at = address.as_ref().and_then(|address| address.local().ok());
     let api = start_api(&directory, address, &service)?;
     let milliseconds = started.elapsed().as_millis();
+    let listening: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    let listening = format!("listening on {}", listening.join(", "));
+    manager.tell(Condition::Ready(&listening));
     match args.json {
         true => json::print("", &Ready::new(&addresses, api_at, milliseconds)),
         false => {
@@ -79,8 +85,16 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (running, stopped) = mpsc::channel();
     let counting = Arc::clone(&service);
     thread::spawn(move || service::keep_counting(service::KEEP_EVERY, &stopped, &counting));
+    let reloading = Reloading {
+        file: args.config.clone(),
+        service: Arc::clone(&service),
+        manager: Arc::clone(&manager),
+        listening,
+    };
+    thread::spawn(move || reloads.iter().for_each(|()| reloading.reload()));
     // Its sender lives as long as the program.
     let _ = ended.recv();
+    manager.tell(Condition::Stopping);
     drop(running);
     service.stop();
     // Behind it: whoever has a request at work is answered, and who comes meanwhile as well.
@@ -88,21 +102,76 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for signals. The first is given on, and served once the target has started; the second
-/// ends the program, whatever it waits for.
-fn catch_signals() -> Result<mpsc::Receiver<()>, System> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
+/// What signals ask for, served once the target has started.
+struct Caught {
+    /// To end.
+    ended: mpsc::Receiver<()>,
+    /// To apply the configuration file again.
+    reloads: mpsc::Receiver<()>,
+}
+
+/// Waits for signals. The first that is to end the program is given on; the second ends it,
+/// whatever it waits for.
+fn catch_signals() -> Result<Caught, System> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(System::Signals)?;
     let (end, ended) = mpsc::channel();
+    let (reload, reloads) = mpsc::channel();
     thread::spawn(move || {
-        let mut signals = signals.forever();
-        signals.next();
-        eprintln!("flashyard: finishing what is in flight; a second signal ends it at once");
-        // A program that did not start does not hear it.
-        let _ = end.send(());
-        signals.next();
-        process::exit(1);
+        let mut ends = false;
+        // A program that did not start hears nothing that is sent.
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP => {
+                    let _ = reload.send(());
+                }
+                _ if ends => process::exit(1),
+                _ => {
+                    ends = true;
+                    out::note(format_args!(
+                        "finishing what is in flight; a second signal ends it at once"
+                    ));
+                    let _ = end.send(());
+                }
+            }
+        }
     });
-    Ok(ended)
+    Ok(Caught { ended, reloads })
+}
+
+/// What it takes to apply the configuration file again.
+struct Reloading {
+    file: Option<PathBuf>,
+    service: Arc<Service>,
+    manager: Arc<Manager>,
+    /// Where the target listens, for the manager.
+    listening: String,
+}
+
+impl Reloading {
+    /// Applies the file. What cannot be applied changes nothing, and stands in health.
+    fn reload(&self) {
+        let Some(file) = &self.file else {
+            out::note(format_args!(
+                "SIGHUP, and there is no configuration file to apply: `flashyard serve` was given no --config"
+            ));
+            return;
+        };
+        self.manager.tell(Condition::Reloading);
+        let failed = match self.service.apply_again(file) {
+            Ok(applied) => {
+                say_applied(&applied);
+                out::note(format_args!("{} is applied", file.display()));
+                ""
+            }
+            Err(fault) => {
+                out::note(format_args!("{} is not applied: {fault}", file.display()));
+                self.service.note_file(fault);
+                "; the configuration file is not applied, see `flashyard health`"
+            }
+        };
+        let status = format!("{}{failed}", self.listening);
+        self.manager.tell(Condition::Ready(&status));
+    }
 }
 
 /// What programs read of a target that has started.
@@ -129,15 +198,7 @@ impl Ready {
 fn apply(file: &Document, service: &Service) -> Result<(), Failure> {
     match service.apply_at_start(file) {
         Ok(applied) => {
-            let by_hand = |change: &&ObjectChange| {
-                change.by_hand || change.keys.iter().any(|key| key.by_hand)
-            };
-            for change in applied.changes.iter().filter(by_hand) {
-                eprintln!("flashyard: the configuration file rules: {change}");
-            }
-            for note in &applied.notes {
-                eprintln!("flashyard: {note}");
-            }
+            say_applied(&applied);
             Ok(())
         }
         Err(fault) if service.is_empty() => {
@@ -148,6 +209,18 @@ fn apply(file: &Document, service: &Service) -> Result<(), Failure> {
             service.note_file(fault);
             Ok(())
         }
+    }
+}
+
+/// What somebody may want to know of a file that was applied.
+fn say_applied(applied: &AppliedView) {
+    let by_hand =
+        |change: &&ObjectChange| change.by_hand || change.keys.iter().any(|key| key.by_hand);
+    for change in applied.changes.iter().filter(by_hand) {
+        out::note(format_args!("the configuration file rules: {change}"));
+    }
+    for note in &applied.notes {
+        out::note(format_args!("{note}"));
     }
 }
 

@@ -13,6 +13,7 @@ mod drive;
 mod error;
 mod fault;
 mod fault_error;
+mod file;
 mod flat;
 mod function;
 mod identity;
@@ -37,6 +38,7 @@ pub use document::{Document, Keys, Section, differences, merge, name_of, names_b
 pub use drive::{ConditionName, StoreName, is_file};
 pub use error::{PartitionError, SpecError, ValueError};
 pub use fault::{FaultLayerSpec, FaultSpec};
+pub use file::FileError;
 use std::collections::BTreeMap;
 
 use flashyard_block::pool::VolumeForm;

@@ -169,7 +169,12 @@ impl Work<'_> {
             }
         }
         self.finish_deletions()?;
-        failed.map_or(Ok(shown), Err)
+        if let Some(fault) = failed {
+            return Err(fault);
+        }
+        // Whatever a file before this one could not.
+        self.edit(|stack| drop(stack.faults.remove(&Subject::File)));
+        Ok(shown)
     }
 
     /// The volumes that are to grow, if there is room for them.

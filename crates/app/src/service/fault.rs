@@ -16,7 +16,7 @@ pub use super::cause::{
 };
 use crate::control::{ErrorKind, HasKind};
 use crate::sockets::SocketError;
-use crate::spec::{PartitionError as UnitsError, SettingError, SpecError};
+use crate::spec::{FileError, PartitionError as UnitsError, SettingError, SpecError};
 use crate::state::StateError;
 
 /// What is wrong, for whoever asked.
@@ -34,6 +34,8 @@ pub enum Fault {
     Unavailable(Unavailable),
     /// The program or its store failed: whoever runs the target has to act.
     Internal(Internal),
+    /// The configuration file of the target says nothing: whoever runs the target has to mend it.
+    File(FileError),
     /// A step of a configuration file failed: which, why, and what became of the others.
     Step(String, Box<Fault>, Rest),
 }
@@ -63,7 +65,7 @@ impl Fault {
 impl HasKind for Fault {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Invalid(_) => ErrorKind::Invalid,
+            Self::Invalid(_) | Self::File(_) => ErrorKind::Invalid,
             Self::NotFound(_) => ErrorKind::NotFound,
             Self::InUse(_) => ErrorKind::InUse,
             Self::Refused(_) => ErrorKind::Refused,
@@ -83,6 +85,7 @@ impl fmt::Display for Fault {
             Self::Refused(cause) => cause.fmt(f),
             Self::Unavailable(cause) => cause.fmt(f),
             Self::Internal(cause) => cause.fmt(f),
+            Self::File(error) => error.fmt(f),
             Self::Step(what, fault, Rest::Done) => {
                 write!(
                     f,

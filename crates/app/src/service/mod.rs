@@ -51,7 +51,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use flashyard_block::{Class, TenantId};
@@ -59,7 +59,7 @@ use flashyard_drives::FlashStats;
 use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
-use crate::control::{AppliedView, Asker, HealthAsk, KindName, Request, TenantChange, View};
+use crate::control::{AppliedView, Asker, HealthAsk, How, KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
 use crate::sockets::Sockets;
@@ -173,6 +173,16 @@ impl Service {
     /// What the settings of the target will be when a file is applied to what a store has.
     pub fn settings_at_start(state: &State, file: &Document) -> Result<TargetSettings, Fault> {
         plan::target_settings(&state.settings()?, &state.applied()?, file)
+    }
+
+    /// Applies the file that the target was started with once more, as somebody's `apply` would.
+    pub fn apply_again(&self, path: &Path) -> Result<AppliedView, Fault> {
+        let file = Document::read(path).map_err(Fault::File)?;
+        let mut work = self.work()?;
+        let outcome = work.apply(&file, How::default());
+        work.hold_hosts_back(None);
+        work.renew_copy();
+        outcome
     }
 
     /// Notes that the file which the target was started with is not applied.

@@ -12,7 +12,8 @@ const COMPLETE: &str = r#"
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
     before=
     (($# < 2)) || before=${COMP_WORDS[COMP_CWORD - 1]}
-    _flashyard flashyard "${COMP_WORDS[COMP_CWORD]}" "$before"
+    # Its status is that of nothing found.
+    _flashyard flashyard "${COMP_WORDS[COMP_CWORD]}" "$before" || true
     printf '%s\n' "${COMPREPLY[@]}"
 "#;
 

@@ -29,6 +29,7 @@ mod promises;
 mod reality;
 mod refusals;
 mod rig;
+mod service;
 mod settings;
 mod snapshots;
 mod space;

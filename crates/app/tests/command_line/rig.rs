@@ -18,7 +18,12 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn start(scratch: &Scratch, more: &[&str]) -> Self {
-        let mut child = serve(scratch, more).spawn().expect("the program starts");
+        Self::of(scratch, &mut serve(scratch, more))
+    }
+
+    /// One that `serve` makes, started in another way.
+    pub(crate) fn of(scratch: &Scratch, command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("the program starts");
         let output = child.stdout.take().expect("it is piped");
         let line = BufReader::new(output)
             .lines()
