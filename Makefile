@@ -19,12 +19,13 @@ UNIT = $(DESTDIR)$(PREFIX)/lib/systemd/system/flashyard.service
 SYSUSERS = $(DESTDIR)$(PREFIX)/lib/sysusers.d/flashyard.conf
 FISH_COMPLETION = $(SHARE)/fish/vendor_completions.d/flashyard.fish
 
-.PHONY: help demo build test quick lint bench soak soak-pools asan docs install uninstall
+.PHONY: help demo build test quick lint bench soak soak-pools asan docs install uninstall deb
 
 help:
 	@echo "make build   the program, optimised: $(BINARY)"
 	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback"
 	@echo "make install     what was built, with manual and completions: PREFIX=$(PREFIX), DESTDIR=; make uninstall removes it"
+	@echo "make deb     a Debian package of it, in target/debian"
 	@echo "make test    everything: tools, tidy, lints, unit and simulation tests, a real Linux host"
 	@echo "make quick   the same without the Linux host"
 	@echo "make lint    tidy, format and lints only"
@@ -88,6 +89,9 @@ install:
 	install -D -m 644 packaging/sysusers.conf $(SYSUSERS)
 	@# What an administrator has written stays.
 	test -e $(CONFIG) || install -D -m 644 packaging/flashyard.toml $(CONFIG)
+
+deb: build
+	packaging/deb.sh $(or $(CARGO_TARGET_DIR),target)/debian
 
 uninstall:
 	rm -f $(BINDIR)/flashyard $(MANDIR)/flashyard.1 $(MANDIR)/flashyard-*.1

@@ -7,7 +7,7 @@
 # ONLY="installs" runs these parts; KEEP=1 leaves the folder.
 set -uo pipefail
 
-plan=(scripts installs uninstalls starts_as_a_service)
+plan=(scripts installs uninstalls starts_as_a_service packages package_comes_and_goes)
 [[ -z ${ONLY:-} ]] || read -r -a plan <<<"$ONLY"
 
 main() {
@@ -44,7 +44,7 @@ install_into() {
 
 scripts() {
     needs shellcheck
-    shellcheck tests/packaging.sh tests/all.sh tests/install.sh tests/limit.sh .ci/run
+    shellcheck tests/packaging.sh tests/all.sh tests/install.sh tests/limit.sh .ci/run packaging/deb.sh packaging/debian/p*
 }
 
 installs() {
@@ -93,6 +93,55 @@ starts_as_a_service() {
     kill "$target"
     wait "$target"
     [[ -e $scratch/flashyard/state.db ]]
+}
+
+# Makes the Debian package of the build of the tests, in the folder.
+make_package() {
+    needs dpkg-shlibdeps
+    PROFILE=dev DPKG_DEB_COMPRESSOR_TYPE=none SOURCE_DATE_EPOCH=1700000000 packaging/deb.sh "$1" | tail -n 1
+}
+
+packages() {
+    local package again file
+    package=$(make_package "$scratch/debs")
+    dpkg-deb --contents "$package" | awk '{ print $2, $6 }' >"$scratch/contents"
+    expect owners "$(cut -d ' ' -f 1 "$scratch/contents" | sort -u)" root/root
+    for file in usr/bin/flashyard usr/lib/systemd/system/flashyard.service usr/lib/sysusers.d/flashyard.conf \
+        usr/share/man/man1/flashyard-serve.1.gz usr/share/doc/flashyard/copyright etc/flashyard/flashyard.toml; do
+        grep -qx "root/root ./$file" "$scratch/contents" || { echo "there is no $file" && exit 1; }
+    done
+    expect conffiles "$(dpkg-deb --info "$package" conffiles)" /etc/flashyard/flashyard.toml
+    expect version "$(dpkg-deb --field "$package" Version)" "$("$built" --version | cut -d ' ' -f 2)"
+    dpkg-deb --field "$package" Depends | grep -q 'libc6 (>= .*libssl3'
+    # The same files make the same package.
+    again=$(make_package "$scratch/again")
+    cmp "$package" "$again"
+    ! command -v lintian >/dev/null || lintian --fail-on error "$package"
+}
+
+# Installed, installed again, removed and purged, in a folder that is a system of its own for dpkg.
+package_comes_and_goes() {
+    local root=$scratch/system package as=()
+    [[ $(id -u) == 0 ]] || { needs fakeroot && as=(fakeroot); }
+    package=$(make_package "$scratch/debs")
+    mkdir -p "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/updates"
+    touch "$root/var/lib/dpkg/status" "$root/var/lib/dpkg/available"
+    as+=(dpkg "--root=$root" --log=/dev/null --force-script-chrootless --force-depends)
+    "${as[@]}" --install "$package" </dev/null
+    expect version "$("$root/usr/bin/flashyard" --version)" "$("$built" --version)"
+    ! command -v systemd-sysusers >/dev/null || grep -q '^flashyard:' "$root/etc/passwd"
+    # It was installed, and not enabled.
+    [[ ! -e $root/etc/systemd/system/multi-user.target.wants/flashyard.service ]]
+    install -d "$root/var/lib/flashyard"
+    echo kept >"$root/var/lib/flashyard/state.db"
+    echo '# mine' >>"$root/etc/flashyard/flashyard.toml"
+    "${as[@]}" --install "$package" </dev/null
+    tail -n 1 "$root/etc/flashyard/flashyard.toml" | grep -qx '# mine'
+    "${as[@]}" --remove flashyard
+    [[ ! -e $root/usr/bin/flashyard && -e $root/etc/flashyard/flashyard.toml ]]
+    "${as[@]}" --purge flashyard | tee "$scratch/purged"
+    grep -q '/var/lib/flashyard stays' "$scratch/purged"
+    expect "what stays" "$(cd "$root" && find etc/flashyard usr var/lib/flashyard -type f 2>/dev/null)" var/lib/flashyard/state.db
 }
 
 uninstalls() {

@@ -264,7 +264,7 @@ fn the_program_is_where_readme_says() {
     let makefile = include_str!("../../../Makefile");
     assert!(makefile.contains("target)/release/flashyard\n"));
     for target in [
-        "build", "demo", "test", "quick", "soak", "bench", "docs", "lint", "install",
+        "build", "demo", "test", "quick", "soak", "bench", "docs", "lint", "install", "deb",
     ] {
         let (rule, help) = (format!("\n{target}:"), format!("@echo \"make {target} "));
         assert!(
