@@ -189,7 +189,7 @@ async fn values(pool: &Pool) -> Vec<u32> {
 /// Cuts the power after so many events, and once more in the recovery.
 async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64) {
     let place = format!("seed {seed}, cut after {happened} events");
-    let blank = vec![0; 33 * MIB];
+    let blank = vec![0; life.disk.content().len()];
     let left = after_cut(&blank, &events[..happened], seed ^ happened as u64);
     let disk = Disk::new(BLOCK as u32, left.clone(), seed);
     let report = check(rt, disk.shared()).await.expect("it can be read");
@@ -197,6 +197,11 @@ async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64)
     assert!(*disk.content() == left, "{place}: a check writes nothing");
 
     let pool = try_open(rt, &disk.shared()).await.expect(&place);
+    assert_eq!(
+        pool.info().bytes,
+        life.pool.info().bytes,
+        "{place}: all of the disk"
+    );
     let found = values(&pool).await;
     for (block, value) in (0..).zip(&found) {
         assert!(
@@ -244,6 +249,61 @@ fn a_cut_at_every_change_loses_nothing_that_was_flushed() {
             assert!(events.len() > life.start + 30, "the host was at work");
             for happened in life.start..=events.len() {
                 cut(&rt, &life, &events, happened, seed).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cut_at_every_change_while_the_pool_takes_up_a_larger_disk_loses_nothing() {
+    run(async |rt: Rt| {
+        for seed in 200..200 + 2 * rounds() {
+            let mut life = Life::new(&rt, seed).await;
+            for _ in 0..10 {
+                life.step().await;
+            }
+            let before = life.pool.info().bytes;
+            life.disk.content().resize(67 * MIB, 0);
+            life.start = life.disk.happened();
+            let pool = life.pool.clone();
+            let grown = rt.spawn(async move { pool.extend().await });
+            for _ in 0..10 {
+                life.step().await;
+            }
+            grown.await.expect("the disk takes writes");
+            let after = life.pool.info().bytes;
+            assert!(after > before + 20 * MIB as u64, "{before} {after}");
+            life.pool.extend().await.expect("there is no more");
+            life.pool.close().await;
+            let events = life.disk.events();
+            for happened in life.start..=events.len() {
+                cut(&rt, &life, &events, happened, seed).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_smaller_disk_is_refused_and_one_that_has_grown_is_used_when_it_is_opened() {
+    run(async |rt: Rt| {
+        let mut life = Life::new(&rt, 1).await;
+        life.step().await;
+        life.pool.close().await;
+        for bytes in [34 * MIB, 50 * MIB, 50 * MIB - BLOCK] {
+            let mut content = life.disk.content().clone();
+            content.resize(bytes, 0);
+            let disk = Disk::new(BLOCK as u32, content, 1);
+            let pool = try_open(&rt, &disk.shared()).await.expect("it is whole");
+            let report = (pool.info().bytes, bytes);
+            assert!(pool.info().bytes > life.pool.info().bytes, "{report:?}");
+            pool.close().await;
+            let content = disk.content().clone();
+            for less in [bytes - MIB, 33 * MIB - BLOCK] {
+                let smaller = Disk::new(BLOCK as u32, content[..less].to_vec(), 1);
+                let refused = try_open(&rt, &smaller.shared()).await;
+                let why = refused.err().expect("it is smaller").to_string();
+                assert!(why.contains("give it its size back"), "{why}");
+                assert!(*smaller.content() == content[..less], "nothing is written");
             }
         }
     });

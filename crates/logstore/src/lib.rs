@@ -76,6 +76,9 @@
 //! What is compressed is packed to sectors of 512 bytes; all else begins at a whole block.
 //! Checksums are of the stored bytes, so garbage collection and the check need no codec and no key.
 //!
+//! A device that has become larger is [taken up](Store::grow) by a cut: the superblock that says so
+//! is the first that lists segments behind the former end.
+//!
 //! A device may take whole rows only (parity): then every write to a segment begins and ends with a
 //! row, and each row is written once in each use of its segment ([`Geometry::row`]).
 #![no_std]
@@ -95,9 +98,9 @@ pub use entry::{CHUNK_BITS, Entry, LEAF_CHUNKS, Lineage};
 pub use format::superblock::{COPIES, SUPERBLOCK};
 pub use keyed::Secret;
 pub use store::{
-    Action, Difference, Geometry, Io, IoError, IoOp, MOST_BLOCKS, MOST_RANGES, MOST_SNAPSHOTS,
-    MOST_TRIM, MOST_VOLUMES, OpenError, Options, Outcome, Owned, Part, Parts, Problem,
-    RESERVED_UNIT, Read, ReadOnly, Refused, Report, Request, Scrubbed, Space, State, Stats, Store,
-    Tag, Tally, Volume,
+    Action, Difference, Geometry, Growth, Io, IoError, IoOp, MOST_BLOCKS, MOST_RANGES,
+    MOST_SNAPSHOTS, MOST_TRIM, MOST_VOLUMES, OpenError, Options, Outcome, Owned, Part, Parts,
+    Problem, RESERVED_UNIT, Read, ReadOnly, Refused, Report, Request, Scrubbed, Space, State,
+    Stats, Store, Tag, Tally, Volume,
 };
 pub use table::{Full, Known, MOST_RECORDS, MOST_TRIMS, Table};

@@ -6,7 +6,9 @@ use flashyard_logstore::format::fields::put;
 use flashyard_logstore::format::footer::{Batch, Item, Trailer};
 use flashyard_logstore::format::page::{self, FANOUT, Head, PageKind};
 use flashyard_logstore::format::rows::{LABEL, PageRef, Row, SegmentRow, VolumeRow};
-use flashyard_logstore::format::superblock::{Features, LogEntry, SUPERBLOCK, Superblock, Tail};
+use flashyard_logstore::format::superblock::{
+    Features, Grown, LogEntry, SUPERBLOCK, Superblock, Tail,
+};
 use flashyard_logstore::format::{BLOCK, Block, FormatError, block_sum, chunk_sum};
 use flashyard_logstore::{Entry, Form, LEAF_CHUNKS, Lineage, Secret};
 use flashyard_time::Rng;
@@ -201,6 +203,15 @@ fn superblock(chance: &mut Rng) -> Superblock {
         birth: chance.below(1 << 24) as u32,
     };
     let row = [1, 2, 4, 16][chance.below(4) as usize];
+    let grown = (chance.below(2) == 0).then_some(Grown {
+        segment_page: 890,
+        catalogue_page: 9,
+        unused: (520, 2),
+    });
+    let mut features = Features::of_row(row);
+    if grown.is_some() {
+        features = features.with(Features::GROWN);
+    }
     Superblock {
         pool: *b"pool-pool-pool-p",
         secret: SECRET,
@@ -221,9 +232,10 @@ fn superblock(chance: &mut Rng) -> Superblock {
             watermark: n,
         }),
         features: match chance.below(2) {
-            0 => Features::of_row(row),
-            _ => Features::of_row(row).with(Features::SNAPSHOTS),
+            0 => features,
+            _ => features.with(Features::SNAPSHOTS),
         },
+        grown,
         directory: (0..chance.below(193)).map(|_| page(chance)).collect(),
         log: (0..chance.below(513) as u32)
             .map(|n| LogEntry {
@@ -250,6 +262,56 @@ fn a_superblock_is_read_as_it_was_written_and_every_flipped_bit_is_found() {
     flips_are_found(&mut bytes, 260, |bytes| {
         Superblock::decode(bytes, 0).is_ok()
     });
+}
+
+#[test]
+fn what_has_grown_has_to_fit_the_rest() {
+    let mut chance = Rng::new(6);
+    let good = Grown {
+        segment_page: 890,
+        catalogue_page: 9,
+        unused: (520, 2),
+    };
+    let bad = [
+        (0, 9, (520, 2)),
+        (893, 9, (520, 2)),
+        (u32::MAX, 9, (520, 2)),
+        (890, 0, (520, 2)),
+        (890, 837, (520, 2)),
+        (10, 9, (520, 2)),
+        (890, 9, (999, 2)),
+        (890, 9, (u32::MAX, 2)),
+        (890, 9, (3, 2)),
+    ];
+    let bad = bad.map(|(segment_page, catalogue_page, unused)| Grown {
+        segment_page,
+        catalogue_page,
+        unused,
+    });
+    let mut superblock = superblock(&mut chance);
+    superblock.features = superblock.features.with(Features::GROWN);
+    superblock.log.resize(
+        9,
+        LogEntry {
+            segment: 4,
+            generation: 1,
+            incarnation: 1,
+            from: 0,
+            end: None,
+        },
+    );
+    superblock.log[4].segment = 4;
+    superblock.grown = Some(good);
+    assert!(Superblock::decode(&superblock.encode(0), 0).is_ok());
+    for grown in bad {
+        superblock.grown = Some(grown);
+        let refused = Err(FormatError::Field("what has grown"));
+        assert_eq!(
+            Superblock::decode(&superblock.encode(0), 0),
+            refused,
+            "{grown:?}"
+        );
+    }
 }
 
 #[test]

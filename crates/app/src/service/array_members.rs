@@ -5,12 +5,12 @@ use std::rc::Rc;
 use flashyard_block::array::{Array, ArrayError, NewMember};
 use flashyard_block::pool::Pool;
 
-use super::fault::{Invalid, Refused};
+use super::fault::Invalid;
 use super::work::Work;
 use super::{Fault, Subject};
 use crate::control::{ArrayChange, View};
 use crate::graph::{Node as Thing, NodeId};
-use crate::spec::{ArraySpec, VolumeKind};
+use crate::spec::ArraySpec;
 use crate::state::Kind;
 
 impl Work<'_> {
@@ -115,9 +115,6 @@ impl Work<'_> {
         spare: bool,
         force: bool,
     ) -> Result<(), Fault> {
-        if !spare {
-            self.check_can_extend(id)?;
-        }
         let (home, found) = self.bring_members(id, &names)?;
         // Noted first: a device that is none of its members is passed over when it is opened.
         self.change_spec(id, |spec| {
@@ -250,19 +247,6 @@ impl Work<'_> {
         })
     }
 
-    /// Refuses members for a pool that could not use them.
-    fn check_can_extend(&self, id: NodeId) -> Result<(), Fault> {
-        let mut pools = self.pools_on(id).into_iter();
-        let mapped = pools.find_map(|pool| {
-            let spec = &self.graph.pool(pool)?.spec;
-            (spec.kind == Some(VolumeKind::Mapped)).then(|| spec.name.clone())
-        });
-        match mapped {
-            Some(pool) => Err(Refused::Extend(pool).into()),
-            None => Ok(()),
-        }
-    }
-
     fn pools_on(&self, id: NodeId) -> Vec<NodeId> {
         let pools = self.graph.all(Kind::Pool);
         pools
@@ -270,8 +254,8 @@ impl Work<'_> {
             .collect()
     }
 
-    /// Has the pool on an array use what it has grown by.
-    fn extend_pool(&self, id: NodeId) -> Result<(), Fault> {
+    /// Has the pool on a device use what that has grown by.
+    pub(super) fn extend_pool(&self, id: NodeId) -> Result<(), Fault> {
         let home = self.home_of(id)?;
         for pool in self.pools_on(id) {
             let grown = self.cores.call(home, move |state| async move {

@@ -262,8 +262,6 @@ pub enum Refused {
     Snapshot(SnapshotFault),
     /// What an array does not do, so that no data are lost.
     Array(ArrayError),
-    /// A mapped pool, which does not grow.
-    Extend(String),
     /// A partition that is on another core than the others of an array.
     OtherCore(String),
     /// A thing that is there is not what a file says: of what kind, its name, the key, what it says

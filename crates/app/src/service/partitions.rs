@@ -149,6 +149,7 @@ impl Work<'_> {
             for (_, volume) in self.graph.volumes_on(place) {
                 self.tell_size(volume);
             }
+            self.extend_pool(place)?;
         }
         let given = self.given_to(&spec);
         if let Medium::Partition(cut) = &mut spec.medium {

@@ -143,7 +143,7 @@ fn a_pool_of_several_devices_is_found_again_when_the_state_is_lost() {
 }
 
 #[test]
-fn a_mapped_pool_takes_no_members_that_it_could_not_use() {
+fn a_mapped_pool_uses_members_that_are_added_and_keeps_them() {
     let scratch = Scratch::new("arrays-mapped");
     let target = Target::start(&scratch, &[]);
     devices(&target, &scratch, 4);
@@ -152,10 +152,20 @@ fn a_mapped_pool_takes_no_members_that_it_could_not_use() {
     assert_eq!(made["kind"], "mapped");
     volume(&target);
     verify(&target, "1");
-    let why = "pool `p` is mapped and does not grow";
-    target.refused(&["pool", "add", "p", "--devices", "d2,d3"], why);
-    assert_eq!(members(&target).len(), 2);
-    target.json(&["pool", "add", "p", "--spare", "d2"]);
+    let size = |target: &Target| target.json(&["pool", "show", "p"])["size"].as_u64();
+    let before = size(&target);
+    target.json(&["pool", "add", "p", "--devices", "d2,d3"]);
+    assert_eq!(members(&target).len(), 4);
+    let after = size(&target);
+    assert!(
+        after > before.map(|bytes| bytes * 3 / 2),
+        "{before:?} {after:?}"
+    );
+    verify(&target, "1");
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(size(&target), after);
+    verify(&target, "1");
     assert_eq!(target.terminate(), 0);
 }
 

@@ -340,3 +340,46 @@ fn what_a_volume_cannot_be_compressed_as_is_refused() {
     target.json(&volume("raw", "1MiB", &["--compression", "none"]));
     assert_eq!(target.terminate(), 0);
 }
+
+#[test]
+fn a_pool_takes_up_a_file_that_has_grown_and_refuses_it_when_it_is_cut() {
+    let scratch = Scratch::new("mapped-grown");
+    let target = with_pool(&scratch, "64MiB");
+    let a = create(&target, "a", "8MiB");
+    fill(&target, &a, 7);
+    let size = |target: &Target| target.json(&["pool", "show", "p"])["size"].as_u64();
+    let before = size(&target);
+    assert_eq!(target.terminate(), 0);
+    let resize = |bytes: u64| {
+        let file = File::options().write(true).open(scratch.join("d.img"));
+        let resized = file.expect("it is ours").set_len(bytes);
+        resized.expect("there is space");
+    };
+    resize(192 << 20);
+    let target = Target::start(&scratch, &[]);
+    let after = size(&target);
+    assert!(
+        after > before.map(|bytes| 2 * bytes),
+        "{before:?} {after:?}"
+    );
+    let a = target.json(&["volume", "show", "a"]);
+    assert_eq!(bytes(&target, &a), [7].into());
+    let b = create(&target, "b", "96MiB");
+    fill(&target, &b, 9);
+    target.kill();
+    let report = check(&scratch);
+    assert_ne!(report["verdict"], "lost", "{report}");
+
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(size(&target), after);
+    let b = target.json(&["volume", "show", "b"]);
+    assert_eq!(bytes(&target, &b), [9].into());
+    assert_eq!(target.terminate(), 0);
+    // As large as the target was told it is, and not as large as the pool.
+    resize(64 << 20);
+    let target = Target::start(&scratch, &[]);
+    let pool = target.json(&["pool", "show", "p"]);
+    let why = pool["fault"].as_str().unwrap_or_default();
+    assert!(why.contains("give it its size back"), "{pool}");
+    target.terminate();
+}

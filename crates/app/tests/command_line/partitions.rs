@@ -95,6 +95,31 @@ fn partitions_are_devices_for_pools_and_volumes() {
 }
 
 #[test]
+fn a_mapped_pool_uses_what_its_partition_grows_by_at_once() {
+    let (_scratch, target) = with_device("partition-mapped");
+    target.json(&create("logs", &["--channels", "0"]));
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target.json(&[
+        "pool", "create", "p", "--device", "logs", "--kind", "mapped",
+    ]);
+    let volume = [
+        "volume", "create", "v", "--pool", "p", "--size", "1GiB", "--tenant", "db",
+    ];
+    target.json(&volume);
+    let size = || target.json(&["pool", "show", "p"])["size"].as_u64();
+    let before = size();
+    target.json(&["partition", "grow", "logs", "--channels", "1-2"]);
+    let after = size();
+    assert!(
+        after > before.map(|bytes| 2 * bytes),
+        "{before:?} {after:?}"
+    );
+    let report = target_perf(&target, &["--rw", "randrw", "--verify"]);
+    assert_eq!(report["errors"], 0);
+    assert_eq!(target.terminate(), 0);
+}
+
+#[test]
 fn what_cannot_be_cut_is_refused_with_the_reason() {
     let (_scratch, target) = with_device("uncut");
     target.json(&create("db", &["--channels", "0"]));

@@ -272,6 +272,9 @@ impl fmt::Display for PoolError {
             Self::Mapped(OpenError::CannotWrite) => {
                 f.write_str("the pool cannot be opened: the device takes no writes; see to the device")
             }
+            Self::Mapped(why @ OpenError::Smaller { .. }) => {
+                write!(f, "the pool cannot be opened: {why}")
+            }
             Self::Mapped(why) => write!(
                 f,
                 "the pool cannot be opened: {why}; restore the device from a backup"

@@ -168,14 +168,11 @@ impl Pool {
         }
     }
 
-    /// Takes up the space by which the device has grown since the pool was opened. A mapped pool
-    /// refuses: it does not grow yet.
+    /// Takes up the space by which the device has grown since the pool was opened.
     pub async fn extend(&self) -> Result<(), PoolError> {
         match self {
             Self::Raw(pool) => pool.extend().await,
-            Self::Mapped(_) => Err(PoolError::Geometry(
-                "a mapped pool does not grow yet: make a second pool of the devices".into(),
-            )),
+            Self::Mapped(pool) => pool.extend().await,
         }
     }
 

@@ -10,12 +10,15 @@
 //! 108   references in the directory          112  log entries, incarnations
 //! 120   tail of each lane: checksum of its last batch, watermark (3 x 16)
 //! 168   features                             172  blocks of a row, in a pool of rows
+//! 176   of a pool that has grown: first page with segments, first page with the catalogue,
+//! 184   the first segment that is not used, how many such
 //! 256   incarnations, 64 x 12                1024 directory, 192 x 16
 //! 4096  log, 512 x 24
 //! ```
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::FormatError;
 use super::batch::MOST_ROW;
@@ -87,9 +90,17 @@ impl Features {
     pub const ROWS: Self = Self(8);
     /// Volumes for which space is kept.
     pub const RESERVED: Self = Self(16);
+    /// It has grown with its device: some segments are not used, and the segment table may lie
+    /// elsewhere.
+    pub const GROWN: Self = Self(32);
     /// What this program knows.
     const KNOWN: Self = Self(
-        Self::SNAPSHOTS.0 | Self::CODECS.0 | Self::ENCRYPTION.0 | Self::ROWS.0 | Self::RESERVED.0,
+        Self::SNAPSHOTS.0
+            | Self::CODECS.0
+            | Self::ENCRYPTION.0
+            | Self::ROWS.0
+            | Self::RESERVED.0
+            | Self::GROWN.0,
     );
 
     /// Whether all of `other` are among these.
@@ -142,6 +153,36 @@ impl Features {
     }
 }
 
+/// What is elsewhere in a pool that has grown than in one that has not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grown {
+    /// Number of the first page of the segment table.
+    pub segment_page: u32,
+    /// Number of the first page of the catalogue.
+    pub catalogue_page: u32,
+    /// The first segment that is not used, for a superblock is there, and how many.
+    pub unused: (u32, u32),
+}
+
+impl Grown {
+    fn check(&self, of: &Superblock) -> bool {
+        let ends = |first: u32, pages: u32| Some((first, first.checked_add(pages)?));
+        let tables = ends(self.segment_page, of.segment_pages);
+        let Some(((a, a_end), (b, b_end))) =
+            tables.zip(ends(self.catalogue_page, of.catalogue_pages))
+        else {
+            return false;
+        };
+        let unused = ends(self.unused.0, self.unused.1).filter(|unused| unused.1 <= of.segments);
+        let log = unused.is_some_and(|(first, end)| {
+            let mut log = of.log.iter();
+            !log.any(|entry| (first..end).contains(&entry.segment))
+        });
+        let apart = a_end <= b || b_end <= a;
+        a.min(b) > 0 && a_end.max(b_end) <= of.pages && apart && log
+    }
+}
+
 /// All of a superblock but which copy it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Superblock {
@@ -169,7 +210,7 @@ pub struct Superblock {
     pub next_lineage: u32,
     /// Page numbers in use are below.
     pub pages: u32,
-    /// Pages of the segment table: 1 and those that follow.
+    /// Pages of the segment table: 1 and those that follow, if it has not grown.
     pub segment_pages: u32,
     /// Pages of the catalogue: behind those of the segment table.
     pub catalogue_pages: u32,
@@ -177,6 +218,8 @@ pub struct Superblock {
     pub tails: [Tail; 3],
     /// What it uses that its first version did not have.
     pub features: Features,
+    /// With [`Features::GROWN`].
+    pub grown: Option<Grown>,
     /// Where the pages of the directory are.
     pub directory: Vec<PageRef>,
     /// What recovery replays, and which segments are written next.
@@ -212,6 +255,13 @@ impl Superblock {
         put(out, 168, self.features.0.to_le_bytes());
         if self.features.has(Features::ROWS) {
             put(out, 172, self.row.to_le_bytes());
+        }
+        if let Some(grown) = self.grown {
+            let (first, count) = grown.unused;
+            let fields = [grown.segment_page, grown.catalogue_page, first, count];
+            for (field, at) in fields.into_iter().zip((176..).step_by(4)) {
+                put(out, at, field.to_le_bytes());
+            }
         }
         let places = (INCARNATIONS_AT..).step_by(INCARNATION);
         for ((incarnation, generation), at) in self.incarnations.iter().zip(places) {
@@ -281,6 +331,11 @@ impl Superblock {
                 watermark: get_u64(bytes, at + 8),
             }),
             features,
+            grown: features.has(Features::GROWN).then(|| Grown {
+                segment_page: get_u32(bytes, 176),
+                catalogue_page: get_u32(bytes, 180),
+                unused: (get_u32(bytes, 184), get_u32(bytes, 188)),
+            }),
             directory: (DIRECTORY_AT..)
                 .step_by(16)
                 .take(directory)
@@ -296,13 +351,33 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// Numbers of the pages with the segment table.
+    pub fn segment_table(&self) -> Range<u32> {
+        let first = self.grown.map_or(1, |grown| grown.segment_page);
+        first..first + self.segment_pages
+    }
+
+    /// Numbers of the pages with the catalogue.
+    pub fn catalogue(&self) -> Range<u32> {
+        let behind = 1 + self.segment_pages;
+        let first = self.grown.map_or(behind, |grown| grown.catalogue_page);
+        first..first + self.catalogue_pages
+    }
+
+    /// Segments that are not used.
+    pub fn unused(&self) -> Range<u32> {
+        let (first, count) = self.grown.map_or((0, 0), |grown| grown.unused);
+        first..first + count
+    }
+
     fn check(&self, bytes: &[u8]) -> Result<(), FormatError> {
         let rows = self.features.has(Features::ROWS);
-        let rest = if rows { 176 } else { 172 };
+        let rest = if self.grown.is_some() { 192 } else { 176 };
         let least = if rows { 2 } else { 1 };
         let ends = [
             (76, 80),
             (116, 120),
+            (if rows { 176 } else { 172 }, 176),
             (rest, INCARNATIONS_AT),
             (
                 INCARNATIONS_AT + self.incarnations.len() * INCARNATION,
@@ -331,6 +406,8 @@ impl Superblock {
             Err(FormatError::Field("place of segments"))
         } else if system.is_none_or(|pages| pages >= self.pages.max(1)) {
             Err(FormatError::Field("number of pages"))
+        } else if self.grown.is_some_and(|grown| !grown.check(self)) {
+            Err(FormatError::Field("what has grown"))
         } else if !segments {
             Err(FormatError::Field("segment of the log"))
         } else {

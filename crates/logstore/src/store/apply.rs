@@ -304,8 +304,7 @@ impl Store {
     fn move_pages(&mut self) -> bool {
         while let Some(&page) = self.checkpoint.moving.last() {
             let place = self.pages.get(page);
-            let system = self.system_pages();
-            if place.copy != 0 || page < system {
+            if place.copy != 0 || self.pages.system.has(page) {
                 self.touch_page(page);
             } else if place.is_used() && !self.lost.contains(&page) {
                 let last = self.checkpoint.moving.len();
@@ -343,10 +342,5 @@ impl Store {
                 return;
             }
         }
-    }
-
-    /// Page numbers below are those of the segment table and the catalogue.
-    pub(super) fn system_pages(&self) -> u32 {
-        1 + self.segments.pages() + super::state::CATALOGUE_PAGES
     }
 }

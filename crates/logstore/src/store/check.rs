@@ -314,14 +314,16 @@ impl Store {
                 });
             }
         }
-        let system = self.system_pages();
         let inner: usize = self
             .volumes
             .values_mut()
             .map(|volume| volume.tree.inner_mut().count())
             .sum();
         let counted = checker.pages + inner as u64;
-        let numbered = self.pages.iter().filter(|(page, _)| *page >= system);
+        let numbered = self
+            .pages
+            .iter()
+            .filter(|(page, _)| !self.pages.system.has(*page));
         let recorded = numbered.filter(|(_, page)| page.is_used()).count() as u64;
         if counted != recorded {
             checker

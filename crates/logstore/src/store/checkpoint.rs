@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::io::{Action, IoOp, Outcome, Part, Purpose, Request, Tag, Target};
 use super::lane::End;
-use super::segments::Use;
+use super::segments::{Growth, Use};
 use super::split::{Fresh, Splits};
-use super::state::{ReadOnly, State, Store};
+use super::state::{Limits, ReadOnly, State, Store};
 use crate::format::batch::Lane;
 use crate::format::superblock::{
     COPIES, Features, LogEntry, MOST_INCARNATIONS, MOST_LOG, SUPERBLOCK, Tail,
@@ -57,6 +57,9 @@ pub(super) struct Checkpoint {
     pub next: usize,
     /// Layers of volumes that end with the next cut.
     pub splits: Vec<Splits>,
+    /// What the pool becomes with the next one, and what may be used of it when that is durable.
+    pub growth: Option<(Request, Growth)>,
+    pub limits: Option<Limits>,
     /// Layers that have ended with this one, until leaves have their records.
     pub fresh: Vec<Fresh>,
     /// This checkpoint takes leaves of what is deleted, and so many at most.
@@ -140,6 +143,7 @@ impl Checkpoint {
         all.extend(self.last.take());
         let splits = core::mem::take(&mut self.splits);
         all.extend(splits.into_iter().map(|splits| splits.request));
+        all.extend(self.growth.take().map(|(request, _)| request));
         all
     }
 
@@ -208,7 +212,8 @@ impl Store {
         if self.active.room() < self.limits.records / 4 || long {
             self.checkpoint.wanted = true;
         }
-        if !self.checkpoint.splits.is_empty() || self.may_merge() {
+        let asked = !self.checkpoint.splits.is_empty() || self.checkpoint.growth.is_some();
+        if asked || self.may_merge() {
             self.checkpoint.wanted = true;
         }
         let failing = self.lanes.iter().any(|lane| lane.failing);
@@ -245,6 +250,7 @@ impl Store {
         if whole {
             self.checkpoint.log_blocks = 0;
             self.split_layers();
+            self.take_growth();
             self.checkpoint.deletes = self.is_deleting() && self.collector.is_idle();
             self.begin_freeing();
         }
@@ -382,6 +388,7 @@ impl Store {
             next.features = next.features.with(Features::SNAPSHOTS);
         }
         next.directory.clone_from(&self.pages.directory);
+        self.describe_growth(next);
         self.decided.clear();
         let mut listed = core::mem::take(&mut next.log);
         for lane in Lane::ALL {
@@ -460,6 +467,7 @@ impl Store {
                     self.checkpoint.deletes_next = false;
                 }
                 self.free_segments();
+                self.finish_growth();
                 self.unpark(|_| true);
                 for request in core::mem::take(&mut self.checkpoint.serving) {
                     self.answer(request, Outcome::Success);

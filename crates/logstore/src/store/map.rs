@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::format::page::FANOUT;
 use crate::format::rows::{PageRef, Row};
@@ -10,9 +11,25 @@ use crate::format::rows::{PageRef, Row};
 /// Levels of inner pages: the first has numbers of leaves.
 pub(super) const LEVELS: usize = 3;
 
+/// Numbers of the pages that are not of a volume: those of the segment table, and those of the
+/// catalogue.
+#[derive(Clone, Debug, Default)]
+pub(super) struct System {
+    pub segments: Range<u32>,
+    pub catalogue: Range<u32>,
+}
+
+impl System {
+    /// Whether this page is one of them.
+    pub fn has(&self, page: u32) -> bool {
+        page == 0 || self.segments.contains(&page) || self.catalogue.contains(&page)
+    }
+}
+
 /// The page table: where each page is.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
+    pub system: System,
     refs: Vec<PageRef>,
     free: Vec<u32>,
     /// Pages of the table that have changed.
@@ -24,10 +41,14 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Pages with numbers from 1 up to `system` are there from the beginning.
-    pub fn new(system: u32) -> Self {
-        let mut pages = Self::default();
-        pages.resize(system + 1);
+    /// Those of the system are there from the beginning.
+    pub fn new(system: System) -> Self {
+        let end = system.segments.end.max(system.catalogue.end);
+        let mut pages = Self {
+            system,
+            ..Self::default()
+        };
+        pages.resize(end);
         pages
     }
 
@@ -42,10 +63,17 @@ impl Pages {
         self.directory_dirty.resize(directories, true);
     }
 
-    /// Numbers that were not used, from `first` on, can be given.
-    pub fn find_free(&mut self, first: u32) {
-        let unused = |&page: &u32| !self.refs[page as usize].is_used();
-        self.free = (first..self.count()).rev().filter(unused).collect();
+    /// Numbers that were not used can be given.
+    pub fn find_free(&mut self) {
+        let free = |&page: &u32| !self.refs[page as usize].is_used() && !self.system.has(page);
+        self.free = (0..self.count()).rev().filter(free).collect();
+    }
+
+    /// The segment table has so many pages now, behind all others; gives the numbers that it had.
+    pub fn move_segment_table(&mut self, pages: u32) -> Range<u32> {
+        let first = self.count();
+        self.resize(first + pages);
+        core::mem::replace(&mut self.system.segments, first..first + pages)
     }
 
     pub fn count(&self) -> u32 {

@@ -154,7 +154,7 @@ impl Store {
         }
         let mut bytes = [0; BLOCK];
         while let Some(number) = self.segments.take_dirty() {
-            let page = 1 + number;
+            let page = self.pages.system.segments.start + number;
             bytes.fill(0);
             let head = Head::of_pool(PageKind::Segments, u64::from(number), u64::from(page));
             head.encode(&mut bytes);
@@ -168,7 +168,7 @@ impl Store {
     }
 
     fn write_catalogue(&mut self) {
-        let first = 1 + self.segments.pages();
+        let first = self.pages.system.catalogue.start;
         let rows: alloc::vec::Vec<_> = self
             .volumes
             .values()

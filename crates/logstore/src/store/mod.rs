@@ -9,6 +9,7 @@ mod collector;
 mod diff;
 mod differ;
 mod flusher;
+mod growth;
 mod host;
 mod io;
 mod issue;
@@ -44,7 +45,7 @@ pub use payers::Parts;
 pub use recovery::OpenError;
 pub use room::RESERVED_UNIT;
 pub use scrubber::Scrubbed;
-pub use segments::Geometry;
+pub use segments::{Geometry, Growth};
 pub use state::{
     MOST_SNAPSHOTS, MOST_VOLUMES, Options, ReadOnly, Space, State, Stats, Store, Tally, Volume,
 };

@@ -13,7 +13,7 @@ use super::collector::Collector;
 use super::flusher::Flusher;
 use super::io::{Action, IoError, IoOp, Ios, Purpose, Tag};
 use super::lane::LaneState;
-use super::map::{Inner, LEVELS, Pages, Tree};
+use super::map::{Inner, LEVELS, Pages, System, Tree};
 use super::payers::Payers;
 use super::reads::Reads;
 use super::replay::Replay;
@@ -24,7 +24,7 @@ use crate::entry::Lineage;
 use crate::format::page::{FANOUT, HEAD, Head, PageKind, decode_inner};
 use crate::format::rows::{PageRef, Row, SegmentRow, VolumeRow};
 use crate::format::superblock::{COPIES, Features, MOST_DIRECTORY, Superblock, Tail};
-use crate::format::{Block, FormatError, block_sum};
+use crate::format::{BLOCK, Block, FormatError, block_sum};
 use crate::keyed::Secret;
 use crate::table::Table;
 
@@ -36,8 +36,15 @@ const READS: u32 = 32;
 pub enum OpenError {
     /// No copy of the superblock is good; why the first is not.
     NoSuperblock(FormatError),
-    /// Too few segments, or more than the device has.
+    /// Too few segments.
     Size,
+    /// The device has fewer blocks than the pool.
+    Smaller {
+        /// Blocks up to the end of the pool.
+        wanted: u64,
+        /// Blocks of the device.
+        blocks: u64,
+    },
     /// The page table, its directory or the catalogue are damaged in both copies.
     Map,
     /// What an earlier recovery had decided on cannot be read any more.
@@ -50,7 +57,15 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuperblock(why) => write!(f, "no copy of its superblock is good: {why}"),
-            Self::Size => f.write_str("its segments are too few, or more than the device has"),
+            Self::Size => f.write_str("its segments are too few"),
+            Self::Smaller { wanted, blocks } => {
+                let bytes = |blocks: &u64| blocks.saturating_mul(BLOCK as u64);
+                let (wanted, bytes) = (bytes(wanted), bytes(blocks));
+                write!(
+                    f,
+                    "the pool takes {wanted} bytes and the device has {bytes}: give it its size back"
+                )
+            }
             Self::Map => f.write_str("both copies of a page of its map are damaged"),
             Self::Log => f.write_str("a part of its log that was read before cannot be read"),
             Self::CannotWrite => f.write_str("its superblock cannot be written"),
@@ -124,6 +139,7 @@ impl Store {
             catalogue_pages: CATALOGUE_PAGES,
             tails: [Tail::default(); 3],
             features: Features::of_row(geometry.row),
+            grown: None,
             directory: Vec::new(),
             log: Vec::new(),
         };
@@ -168,14 +184,21 @@ impl Store {
         let blocks = u64::from(superblock.segments) * u64::from(superblock.segment_blocks);
         let rows = superblock.segments.div_ceil(SegmentRow::PER_PAGE as u32);
         let tables = (superblock.pages as usize).div_ceil(PageRef::PER_PAGE);
+        // Each growth gives the segment table other numbers.
+        let times = 1 + u64::from(superblock.grown.is_some());
+        let most_pages = times * blocks + u64::from(rows + CATALOGUE_PAGES + 1);
         let sound = superblock.segment_pages == rows
             && superblock.catalogue_pages == CATALOGUE_PAGES
-            && u64::from(superblock.pages) <= blocks + u64::from(rows + CATALOGUE_PAGES + 1)
+            && u64::from(superblock.pages) <= most_pages
             && superblock.pages > rows + CATALOGUE_PAGES
             && superblock.directory.len() == tables.div_ceil(PageRef::PER_PAGE)
             && superblock.directory.len() <= MOST_DIRECTORY;
-        if superblock.first_block + blocks > device_blocks {
-            return Err(OpenError::Size);
+        let wanted = superblock.first_block + blocks;
+        if wanted > device_blocks {
+            return Err(OpenError::Smaller {
+                wanted,
+                blocks: device_blocks,
+            });
         }
         if !sound {
             return Err(OpenError::Map);
@@ -192,8 +215,12 @@ impl Store {
             first_block: superblock.first_block,
             row: superblock.row,
         };
-        let limits = Limits::new(geometry, &options).ok_or(OpenError::Size)?;
-        let system = superblock.segment_pages + superblock.catalogue_pages;
+        let segments = Segments::new(geometry, superblock.unused());
+        let limits = Limits::new(segments.usable(), &options).ok_or(OpenError::Size)?;
+        let system = System {
+            segments: superblock.segment_table(),
+            catalogue: superblock.catalogue(),
+        };
         let table = || Table::new(limits.records, options.seed);
         Ok(Self {
             pool: superblock.pool,
@@ -203,7 +230,7 @@ impl Store {
             state: State::Opening,
             ios: Ios::default(),
             out: VecDeque::with_capacity(256),
-            segments: Segments::new(geometry),
+            segments,
             pages: Pages::new(system),
             cache: Cache::new(options.leaves),
             loading: BTreeSet::new(),
@@ -301,12 +328,12 @@ impl Store {
 
     /// Where the page of a job is.
     pub(super) fn place_of(&self, job: Job) -> PageRef {
-        let first = 1 + self.segments.pages();
+        let system = &self.pages.system;
         match job {
             Job::Directory(number) => self.pages.directory[number as usize],
             Job::Table(number) => self.pages.table[number as usize],
-            Job::Segments(number) => self.pages.get(1 + number),
-            Job::Catalogue(number) => self.pages.get(first + number),
+            Job::Segments(number) => self.pages.get(system.segments.start + number),
+            Job::Catalogue(number) => self.pages.get(system.catalogue.start + number),
             Job::Inner { page, .. } => self.pages.get(page),
             Job::Scan(_) | Job::Payload(_) => PageRef::default(),
         }
@@ -358,7 +385,7 @@ impl Store {
         if block_sum(bytes) != self.place_of(job).crc {
             return Err(FormatError::Checksum);
         }
-        let first = 1 + self.segments.pages();
+        let system = self.pages.system.clone();
         let of_pool = |kind, number: u32, page: u32| {
             Head::of_pool(kind, u64::from(number), u64::from(page)).check(bytes)
         };
@@ -381,7 +408,7 @@ impl Store {
                 }
             }
             Job::Segments(number) => {
-                of_pool(PageKind::Segments, number, 1 + number)?;
+                of_pool(PageKind::Segments, number, system.segments.start + number)?;
                 let from = number * SegmentRow::PER_PAGE as u32;
                 let count = self.segments.geometry.segments - from;
                 for place in 0..count.min(SegmentRow::PER_PAGE as u32) {
@@ -390,7 +417,7 @@ impl Store {
                 }
             }
             Job::Catalogue(number) => {
-                of_pool(PageKind::Catalogue, number, first + number)?;
+                of_pool(PageKind::Catalogue, number, system.catalogue.start + number)?;
                 self.take_catalogue(bytes)?;
             }
             Job::Inner { .. } => self.take_inner(recovery, job, bytes)?,
@@ -498,7 +525,7 @@ impl Store {
             }
             Stage::Table => {
                 (0..self.segments.pages()).for_each(|number| recovery.add(Job::Segments(number)));
-                let first = 1 + self.segments.pages();
+                let first = self.pages.system.catalogue.start;
                 let used = |number: &u32| self.pages.get(first + number).is_used();
                 let catalogue = (0..CATALOGUE_PAGES).filter(used);
                 catalogue.for_each(|number| recovery.add(Job::Catalogue(number)));
@@ -574,8 +601,7 @@ impl Store {
     /// The map is in memory: what its pages use.
     fn take_map(&mut self) -> Result<(), OpenError> {
         self.pages.set_clean();
-        let first = self.system_pages();
-        self.pages.find_free(first);
+        self.pages.find_free();
         let pages = self.pages.iter().map(|(_, page)| page);
         let tables = self.pages.table.iter().chain(&self.pages.directory);
         let places: Vec<u64> = pages

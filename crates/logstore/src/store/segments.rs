@@ -1,9 +1,9 @@
 //! What every segment is used for, as it is now.
 
 use alloc::collections::BinaryHeap;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
+use core::ops::Range;
 
 use crate::entry::Entry;
 use crate::format::BLOCK_SECTORS;
@@ -22,6 +22,13 @@ pub struct Geometry {
     /// Blocks of a row: every write to a segment is of whole rows, counted from the first block on.
     /// 1 where the device takes any block by itself.
     pub row: u32,
+}
+
+/// What a pool can become on a larger device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Growth {
+    pub(super) segments: u32,
+    pub(super) unused: Range<u32>,
 }
 
 /// Blocks of a batch at most, with its header, where writes are of whole rows.
@@ -101,6 +108,8 @@ pub(super) enum Use {
     Discarding,
     /// It has pages of the map.
     Map,
+    /// A superblock is there, from before the pool has grown.
+    Unused,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,32 +144,69 @@ pub(super) struct Segments {
     dirty: Vec<bool>,
     free: u32,
     listed: u32,
+    unused: Range<u32>,
 }
 
+/// A segment that was never used.
+const NONE: Segment = Segment {
+    generation: 0,
+    used: Use::Free,
+    suspect: false,
+    stuck: false,
+    live: 0,
+    age: 0,
+    lane: Lane::User,
+    last: 0,
+    done: 0,
+    readers: 0,
+    writers: 0,
+    log_from: None,
+};
+
 impl Segments {
-    pub fn new(geometry: Geometry) -> Self {
-        let none = Segment {
-            generation: 0,
-            used: Use::Free,
-            suspect: false,
-            stuck: false,
-            live: 0,
-            age: 0,
-            lane: Lane::User,
-            last: 0,
-            done: 0,
-            readers: 0,
-            writers: 0,
-            log_from: None,
-        };
-        let pages = (geometry.segments as usize).div_ceil(SegmentRow::PER_PAGE);
-        Self {
-            geometry,
-            all: vec![none; geometry.segments as usize],
-            dirty: vec![true; pages],
-            free: geometry.segments,
+    /// Of these the segments in `unused` are not for the pool.
+    pub fn new(geometry: Geometry, unused: Range<u32>) -> Self {
+        let mut segments = Self {
+            geometry: Geometry {
+                segments: 0,
+                ..geometry
+            },
+            all: Vec::new(),
+            dirty: Vec::new(),
+            free: 0,
             listed: 0,
+            unused: 0..0,
+        };
+        segments.grow(geometry.segments, unused);
+        segments
+    }
+
+    /// There are so many now, of which those in `unused` are not for the pool.
+    pub fn grow(&mut self, count: u32, unused: Range<u32>) {
+        self.free += count - self.geometry.segments;
+        self.geometry.segments = count;
+        self.all.resize(count as usize, NONE);
+        let pages = (count as usize).div_ceil(SegmentRow::PER_PAGE);
+        self.dirty.resize(pages, true);
+        self.dirty.fill(true);
+        for segment in unused.clone() {
+            self.set_use(segment, Use::Unused);
         }
+        self.unused = unused;
+    }
+
+    /// The geometry of a pool that has as many as this one can use.
+    pub fn usable(&self) -> Geometry {
+        let segments = self.geometry.segments - self.unused.len() as u32;
+        Geometry {
+            segments,
+            ..self.geometry
+        }
+    }
+
+    /// Those that are not for the pool.
+    pub fn unused(&self) -> Range<u32> {
+        self.unused.clone()
     }
 
     pub fn get(&self, segment: u32) -> &Segment {
@@ -258,7 +304,11 @@ impl Segments {
     }
 
     pub fn restore(&mut self, segment: u32, row: SegmentRow) {
-        let used = if row.used { Use::Closed } else { Use::Free };
+        let used = match row.used {
+            true => Use::Closed,
+            false if self.unused.contains(&segment) => Use::Unused,
+            false => Use::Free,
+        };
         self.set_use(segment, used);
         let state = self.get_mut(segment);
         (state.generation, state.suspect) = (row.generation, row.suspect);

@@ -53,6 +53,13 @@ impl Device {
         }
     }
 
+    /// It has more blocks from now on.
+    pub fn grow(&mut self, blocks: u64) {
+        let bytes = self.view.len() + blocks as usize * BLOCK;
+        self.media.resize(bytes, 0);
+        self.view.resize(bytes, 0);
+    }
+
     pub fn blocks(&self) -> u64 {
         (self.view.len() / BLOCK) as u64
     }

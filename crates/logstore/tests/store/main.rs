@@ -7,6 +7,7 @@ mod device;
 mod ends;
 mod faults;
 mod full;
+mod grown;
 mod load;
 mod model;
 mod packed;

@@ -56,9 +56,9 @@ impl Referenced {
                 rows.extend(all.map(|place| PageRef::get(bytes, place).expect("a row")));
             }
         }
-        let first = 1 + superblock.segment_pages as usize;
-        let catalogue = rows[first..first + superblock.catalogue_pages as usize].to_vec();
-        for row in &rows[1..first] {
+        let (segments, catalogue) = (superblock.segment_table(), superblock.catalogue());
+        let catalogue = rows[catalogue.start as usize..catalogue.end as usize].to_vec();
+        for row in &rows[segments.start as usize..segments.end as usize] {
             self.page(device, row);
         }
         for place in catalogue.iter().filter(|row| row.is_used()) {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use flashyard_logstore::format::rows::LABEL;
 use flashyard_logstore::format::{SECTOR, chunk_sum};
 use flashyard_logstore::{
-    Action, COPIES, Form, Geometry, IoError, IoOp, Lineage, OpenError, Options, Outcome, Part,
-    Refused, Report, Request, SUPERBLOCK, Secret, State, Store, Stored, Tag,
+    Action, COPIES, Form, Geometry, Growth, IoError, IoOp, Lineage, OpenError, Options, Outcome,
+    Part, Refused, Report, Request, SUPERBLOCK, Secret, State, Store, Stored, Tag,
 };
 use flashyard_time::Rng;
 
@@ -36,6 +36,8 @@ struct InFlight {
 pub struct World {
     pub store: Store,
     pub device: Device,
+    /// Where the last two superblocks end.
+    superblocks_end: u64,
     rows: UsedRows,
     pub model: Model,
     pub chance: Rng,
@@ -117,11 +119,13 @@ impl World {
     pub fn new(seed: u64, geometry: Geometry, options: Options) -> Self {
         let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
         let device = Device::new(blocks + 4 * SUPER_BLOCKS);
+        let superblocks_end = device.blocks();
         let secret = Secret(*b"a secret of test");
         let store = Store::create(geometry, *b"the pool of test", secret, options);
         let mut world = Self {
             store: store.expect("there are segments enough"),
             device,
+            superblocks_end,
             rows: UsedRows::new(geometry),
             model: Model::default(),
             chance: Rng::new(seed),
@@ -157,8 +161,24 @@ impl World {
     fn super_block(&self, copy: u8) -> u64 {
         match copy {
             0 | 1 => u64::from(copy) * SUPER_BLOCKS,
-            _ => self.device.blocks() - u64::from(4 - copy) * SUPER_BLOCKS,
+            _ => self.superblocks_end - u64::from(4 - copy) * SUPER_BLOCKS,
         }
+    }
+
+    /// What the pool can become on the device as it is now.
+    pub fn growth(&self) -> Option<Growth> {
+        let kept = self.super_block(2)..self.superblocks_end;
+        self.store.growth(self.device.blocks(), kept)
+    }
+
+    /// Takes up the device, if there is more of it; false when the power went.
+    pub fn grow(&mut self) -> bool {
+        let Some(growth) = self.growth() else {
+            return true;
+        };
+        let request = self.request();
+        self.store.grow(request, growth).expect("it is ready");
+        self.settle() && self.done.remove(&request) == Some(Outcome::Success)
     }
 
     pub fn request(&mut self) -> Request {
@@ -336,6 +356,8 @@ impl World {
         if matches!(op, IoOp::Write | IoOp::WriteSuperblock(_)) {
             assert_eq!(bytes.len(), blocks as usize * BLOCK, "parts fill the write");
             if op == IoOp::Write {
+                let over = |at: u64| at < block + u64::from(blocks) && block < at + SUPER_BLOCKS;
+                assert!(!self.copies().into_iter().any(over), "it hits a superblock");
                 self.referenced.assert_free(block, blocks);
                 self.rows.take(block, &bytes);
             }

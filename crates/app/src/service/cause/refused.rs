@@ -25,10 +25,6 @@ impl fmt::Display for Refused {
                 write!(f, "{error} (`flashyard pool start POOL --degraded`)")
             }
             Self::Array(error) => error.fmt(f),
-            Self::Extend(pool) => write!(
-                f,
-                "pool `{pool}` is mapped and does not grow: make another pool of the devices, or add them as spares with --spare"
-            ),
             Self::OtherCore(partition) => write!(
                 f,
                 "partition `{partition}` is on another core than the other devices of the array: use partitions of one device, or \

@@ -39,7 +39,7 @@ static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
 pub(super) struct Engine {
     pub rt: Rt,
     pub device: SharedDevice,
-    superblocks: [u64; COPIES],
+    pub superblocks: [u64; COPIES],
     pub store: RefCell<Store>,
     pub charges: Charges,
     requests: RefCell<Requests>,

@@ -120,6 +120,26 @@ impl MappedPool {
         .await
     }
 
+    /// See [`Pool::extend`](super::Pool::extend).
+    pub async fn extend(&self) -> Result<(), PoolError> {
+        self.change(async move |inner| {
+            let [.., third, last] = inner.engine.superblocks;
+            let kept = third..last + layout::SUPER_BLOCKS;
+            let blocks = opening::blocks_of(&*inner.device);
+            let growth = inner.engine.store.borrow().growth(blocks, kept);
+            let Some(growth) = growth else {
+                return Ok(());
+            };
+            let grown = inner
+                .engine
+                .ask(|store, request| store.grow(request, growth));
+            grown
+                .await
+                .map_err(|why| failed("growing with its device", why))
+        })
+        .await
+    }
+
     /// See [`Pool::check_growth`](super::Pool::check_growth).
     pub fn check_growth(&self, wanted: &[(String, u64)]) -> Result<(), PoolError> {
         let mut wanted = wanted.iter();

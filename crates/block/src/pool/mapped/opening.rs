@@ -132,6 +132,7 @@ impl MappedPool {
         let found: Found<Signpost> = superblock::find(&start).await?;
         let newest = found.newest()?;
         let header = key_header::find_newest(&*device, newest.content.uuid).await?;
+        let by_users = matches!(access, Access::Users(_));
         let key = match (access, &header) {
             (Access::Users(None), Some(_)) => return Err(PoolError::Locked),
             (Access::Users(Some(_)), None) => return Err(PoolError::NotEncrypted),
@@ -143,8 +144,12 @@ impl MappedPool {
             superblock::repair(&key_header::Header(&*device), header).await?;
         }
         let signpost = newest.content;
-        let copies = read_superblocks(&*device, &signpost).await?;
         let blocks = blocks_of(&*device);
+        let wanted = signpost.superblocks[COPIES - 1] + layout::SUPER_BLOCKS;
+        if wanted > blocks {
+            return Err(PoolError::Mapped(OpenError::Smaller { wanted, blocks }));
+        }
+        let copies = read_superblocks(&*device, &signpost).await?;
         let options = store_options(rt, &*device, blocks * BLOCK as u64, options);
         let bytes = core::array::from_fn(|copy: usize| copies[copy].as_deref());
         let store = Store::open(bytes, blocks, options).map_err(PoolError::Mapped)?;
@@ -172,7 +177,12 @@ impl MappedPool {
             };
             keys = (Some(opened), settled);
         }
-        Self::new(rt, device, signpost.uuid, engine, keys)
+        let pool = Self::new(rt, device, signpost.uuid, engine, keys)?;
+        let ready = pool.inner.engine.store.borrow().state() == State::Ready;
+        if by_users && ready {
+            pool.extend().await?;
+        }
+        Ok(pool)
     }
 
     fn new(
@@ -231,7 +241,7 @@ fn volumes_of(engine: &Engine) -> BTreeSet<Lineage> {
 }
 
 /// Whole blocks of 4 KiB of a device.
-fn blocks_of(device: &dyn Device) -> u64 {
+pub(super) fn blocks_of(device: &dyn Device) -> u64 {
     let info = device.info();
     info.blocks / (BLOCK as u64 / u64::from(info.block_size))
 }
