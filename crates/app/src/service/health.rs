@@ -46,7 +46,7 @@ impl Found {
     fn rows(self, muted: &Muted) -> Vec<ProblemRow> {
         let now = now();
         let rows = self.0.into_iter().map(|(code, all)| {
-            let until = muted.0.get(&code).filter(|until| **until > now);
+            let until = muted.until(code, now);
             ProblemRow {
                 code,
                 severity: code.severity(),
@@ -62,7 +62,7 @@ impl Found {
                     .next()
                     .unwrap_or_default(),
                 remedy: code.remedy().to_owned(),
-                muted_until: until.map(|until| units::utc(*until)),
+                muted_until: until.map(units::utc),
             }
         });
         let mut rows: Vec<ProblemRow> = rows.collect();
@@ -208,31 +208,17 @@ impl Work<'_> {
                 let promises = self.all_promises(&observed.answers());
                 Ok(View::Health(self.view_health(&silent, &promises)))
             }
-            HealthAsk::Mute(code, seconds) => self.mute(code, seconds),
-            HealthAsk::Unmute(code) => self.unmute(code),
+            HealthAsk::Mute(code, seconds) => self.mute(code, Some(seconds)),
+            HealthAsk::Unmute(code) => self.mute(code, None),
         }
     }
 
-    /// What is wrong in this way does not count for some time.
-    fn mute(&mut self, code: HealthCode, seconds: u64) -> Result<View, Fault> {
-        self.change_muted(|muted| {
-            muted.0.insert(code, now().saturating_add(seconds));
-        })
-    }
-
-    /// What is wrong in this way counts again.
-    fn unmute(&mut self, code: HealthCode) -> Result<View, Fault> {
-        self.change_muted(|muted| {
-            muted.0.remove(&code);
-        })
-    }
-
-    fn change_muted(&mut self, change: impl FnOnce(&mut Muted)) -> Result<View, Fault> {
+    /// What is wrong in this way counts again, or not for so many seconds.
+    fn mute(&mut self, code: HealthCode, seconds: Option<u64>) -> Result<View, Fault> {
         self.commit(|state, stack| {
-            let mut muted = stack.muted.clone();
             let now = now();
-            muted.0.retain(|_, until| *until > now);
-            change(&mut muted);
+            let until = seconds.map(|seconds| now.saturating_add(seconds));
+            let muted = stack.muted.with(code, until, now);
             state.put_muted(&muted)?;
             Ok(|stack: &mut Stack| stack.muted = muted)
         })?;

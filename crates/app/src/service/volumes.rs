@@ -294,6 +294,8 @@ impl Work<'_> {
         }
         // It can wait, too: only an import looks at it.
         let _ = self.keep_owner(id);
+        // A pool without the space for it, which only an older state can meet, says so when
+        // somebody asks for the reservation again.
         let _ = self.keep_reserve(id);
         let Some(wanted) = record.spec.size else {
             return Ok(());
