@@ -68,7 +68,7 @@ bench: build
 	bench/costs.sh
 
 docs:
-	FLASHYARD_WRITE_DOCS=1 $(CARGO) test --quiet --package flashyard-app page_of_keys
+	FLASHYARD_WRITE_DOCS=1 $(CARGO) test --quiet --package flashyard-app page_of_
 
 # Builds nothing, so that it can run as a user who has no Rust.
 install:

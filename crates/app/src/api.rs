@@ -8,7 +8,10 @@ mod answer;
 mod call;
 mod client;
 mod listen;
+mod openapi;
 mod operations;
+mod page;
+mod parts;
 mod seats;
 mod tokens;
 

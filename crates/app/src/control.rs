@@ -18,6 +18,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
@@ -305,7 +306,7 @@ impl Request {
 }
 
 /// What is to change in a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeChange {
     /// How large it is to be.
@@ -317,7 +318,7 @@ pub enum VolumeChange {
 }
 
 /// What is to change in a tenant; what is not given stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TenantChange {
     /// The new list of hosts.
@@ -344,7 +345,7 @@ pub struct TenantChange {
 }
 
 /// What is to change in a function; what is not given stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FunctionChange {
     /// The new permissions of its socket.
@@ -362,7 +363,7 @@ pub struct FunctionChange {
 }
 
 /// The kinds of thing a request can be about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KindName {
     /// Devices.
@@ -394,7 +395,7 @@ impl KindName {
 }
 
 /// Who has to act, by what is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
     /// Whoever typed it: that is no command.

@@ -50,12 +50,13 @@ pub use kind::{CompressionName, DeviceKind, LoadPoint, PolicyName, VolumeKind};
 pub use namespace_uuid::{CALIBRATION_UUID, NamespaceUuid, is_copy_uuid, new_copy_uuid};
 pub use partition::{PartitionSpec, Unlike, parse_units, show_units};
 pub use rates::{Bandwidth, RatesSpec, Span};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use size::Size;
 pub use target::{SettingError, TargetSettings};
 
 /// The whole configuration file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The `[target]` table.
@@ -79,7 +80,7 @@ pub struct Config {
 }
 
 /// A device divided into volumes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PoolSpec {
     /// Unique among pools.
@@ -104,7 +105,7 @@ impl PoolSpec {
 }
 
 /// A named party with hosts and volumes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TenantSpec {
     /// Unique among tenants.
@@ -147,7 +148,9 @@ fn default_weight() -> u32 {
 }
 
 /// The classes of I/O.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClassName {
     /// Latency-sensitive.
@@ -160,7 +163,7 @@ pub enum ClassName {
 }
 
 /// A block device cut from a pool, or a whole device, given to a tenant.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeSpec {
     /// Unique among volumes.
@@ -229,7 +232,9 @@ impl VolumeSpec {
 }
 
 /// What becomes of the data on a device that is given away whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContentName {
     /// The tenant gets them.

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fmt::Write as _;
 
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, Visitor};
 use serde_json::Value;
 
@@ -126,6 +127,18 @@ impl Grammar {
     }
 
     /// Reads a value as it stands in a file, in JSON or in the state store: a number in the base
+    /// How a value is written in JSON: a number or text in requests, `answered` in answers.
+    pub fn schema(&self, answered: &str, of: &SchemaGenerator) -> Schema {
+        match of.contract().is_serialize() {
+            true => json_schema!({ "type": answered }),
+            false => json_schema!({
+                "description": format!("{self}, or a number in the base unit"),
+                "type": ["integer", "string"],
+                "minimum": 0,
+            }),
+        }
+    }
+
     /// unit, or text.
     pub fn read<'de, D: Deserializer<'de>>(&'static self, value: D) -> Result<u64, D::Error> {
         value.deserialize_any(self)
@@ -183,6 +196,11 @@ impl Visitor<'_> for &'static Grammar {
     fn visit_str<E: Error>(self, text: &str) -> Result<u64, E> {
         self.parse(text).map_err(E::custom)
     }
+}
+
+/// How a number of I/Os is written in JSON.
+pub fn ios_schema(of: &mut SchemaGenerator) -> Schema {
+    IOS.schema("integer", of)
 }
 
 /// For keys that may be missing and count I/Os.

@@ -7,13 +7,14 @@ use axum::http::{HeaderValue, Response, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response as Answered};
 use futures_util::stream;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::control::{ErrorKind, HasKind, Progress};
 
 /// Why something was not done.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// The status of the answer.
     pub status: u16,
@@ -82,6 +83,15 @@ impl IntoResponse for Text {
     }
 }
 
+/// A part of the reference, which needs nothing from anywhere else.
+pub(super) fn page_of(kind: &'static str, text: String) -> Answered {
+    let mut answer = of(StatusCode::OK, kind, text);
+    let policy = HeaderValue::from_static("default-src 'none'; style-src 'self'");
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    answer
+}
+
 fn of(status: StatusCode, kind: &'static str, text: String) -> Answered {
     let mut answer = Response::new(Body::from(text));
     *answer.status_mut() = status;
@@ -112,8 +122,7 @@ fn named(name: &str, data: &str) -> Event {
     Event::default().event(name).data(data)
 }
 
-/// Server-sent events; `until` is dropped behind the last one, or
-/// when the client has gone.
+/// Server-sent events; `until` is dropped behind the last one, or when the client has gone.
 pub(super) fn events<U: Send + 'static>(
     updates: mpsc::UnboundedReceiver<Update>,
     until: U,

@@ -4,7 +4,7 @@ use axum::http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::answer::text;
-use super::operations::{
+use super::parts::{
     CopyTo, FoundPartitions, FoundPool, MuteFor, NewArray, NewConfiguration, NewFaults, NewKey,
     NewName, NewOwner, NewPolicy, NewPool, NewVolume, Query,
 };

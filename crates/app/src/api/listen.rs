@@ -22,8 +22,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Problem, Text, Update, events, text};
-use super::operations::{OPERATIONS, Operation, Parts};
+use super::answer::{Problem, Text, Update, events, page_of, text};
+use super::openapi;
+use super::operations::{OPERATIONS, Operation};
+use super::page;
+use super::parts::Parts;
 use super::seats::{Seat, Seats, Work};
 use super::tokens::Tokens;
 use super::{BODY_BYTES_MAX, PREFIX, Serve};
@@ -160,8 +163,22 @@ where
         };
         router = router.route(&path, on(filter(&operation.method), handler));
     }
+    let reference = |kind, text: String| get(move || async move { page_of(kind, text) });
+    let document = openapi::document();
     router
         .route(PREFIX, get(index))
+        .route(
+            &format!("{PREFIX}/openapi.json"),
+            reference("application/json", document.to_string()),
+        )
+        .route(
+            &format!("{PREFIX}/reference"),
+            reference("text/html; charset=utf-8", page::page(&document)),
+        )
+        .route(
+            &format!("{PREFIX}/reference.css"),
+            reference("text/css", page::STYLE.to_owned()),
+        )
         .fallback(unknown)
         .method_not_allowed_fallback(unknown)
 }
@@ -217,7 +234,13 @@ where
         let detail = format!("the path is not understood: {why}");
         Problem::new(ErrorKind::Invalid, detail)
     })?;
-    let parts = Parts::new(operation, names, asked.query.as_deref(), &body, follow);
+    let parts = Parts::new(
+        operation.query,
+        names,
+        asked.query.as_deref(),
+        &body,
+        follow,
+    );
     let request = parts
         .and_then(operation.read)
         .map_err(|why| Problem::of(&why))?;

@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::answer::Problem;
 use super::call::Call;
-use super::operations::{OPERATIONS, Operation, Parts};
+use super::operations::{OPERATIONS, Operation};
+use super::parts::Parts;
 use crate::control::{ErrorKind, Request};
 
 /// The operation at a path, and the names in it, as the router finds them.
@@ -52,7 +53,7 @@ fn read(call: &str) -> Result<Request, Problem> {
     };
     let follow = path.ends_with("/calibration") || path.ends_with("/migration");
     let (operation, names) = operation(method, path).ok_or_else(nothing)?;
-    let parts = Parts::new(operation, names, query, body.as_bytes(), follow);
+    let parts = Parts::new(operation.query, names, query, body.as_bytes(), follow);
     let read = parts.and_then(operation.read);
     read.map_err(|why| Problem::of(&why))
 }

@@ -38,7 +38,7 @@ impl Role {
         }
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Operate => "operate",

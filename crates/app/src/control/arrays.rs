@@ -2,13 +2,14 @@
 
 use flashyard_block::array::{Failure, MemberStatus, Status};
 use flashyard_block::pool::Scrub;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Request;
 use crate::spec::{DeviceSpec, KeyText, PoolSpec, VolumeKind};
 
 /// A device made of others, and what stands on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArrayOf {
     /// The device.
     pub device: DeviceSpec,
@@ -21,7 +22,7 @@ pub struct ArrayOf {
 }
 
 /// How an array begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArrayHow {
     /// Even if a device holds something.
     pub force: bool,
@@ -79,7 +80,7 @@ impl ArrayHow {
 }
 
 /// What is to be done with an array.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrayChange {
     /// Open it, with what stands on it.
@@ -123,7 +124,7 @@ pub enum ArrayChange {
 }
 
 /// An open array: its members, and what is done to them.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ArrayView {
     /// The identity on its members.
     pub array_uuid: String,
@@ -146,7 +147,7 @@ pub struct ArrayView {
 }
 
 /// A member of an array.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct MemberRow {
     pub device: String,
     /// The mirror that it is a copy of, by number; nothing of a spare.
@@ -161,7 +162,7 @@ pub struct MemberRow {
 }
 
 /// A scrub.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct ScrubView {
     /// `running` or `ended`.
     pub scrub_state: &'static str,

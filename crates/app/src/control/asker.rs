@@ -1,10 +1,11 @@
 //! Whoever has asked for something that takes long: they may go away, and want to know how far it
 //! is.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How far something is that takes long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
     /// Parts that are done.
     pub done: u32,

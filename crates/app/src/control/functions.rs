@@ -1,12 +1,13 @@
 //! What requests about functions are answered with.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::view::{Condition, Health};
 use crate::spec::{DoorbellName, SocketMode};
 
 /// A function.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct FunctionView {
     pub name: String,
     pub tenant: String,
@@ -32,7 +33,7 @@ pub struct FunctionView {
 }
 
 /// What the guest of a function does.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct GuestView {
     /// The core that offers the function; null while it is not offered.
     pub core: Option<usize>,
@@ -48,7 +49,7 @@ pub struct GuestView {
 }
 
 /// How far a guest is with a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestState {
     /// No client is connected.
@@ -62,7 +63,7 @@ pub enum GuestState {
 }
 
 /// A function at a glance.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct FunctionRow {
     pub function: String,
     pub tenant: String,

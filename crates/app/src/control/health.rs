@@ -3,10 +3,13 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the target is, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum HealthState {
     /// Nothing is known to be wrong, or all of it is muted.
@@ -39,7 +42,19 @@ pub enum HealthAsk {
 }
 
 /// What can be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    ValueEnum,
+)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum HealthCode {
@@ -133,7 +148,7 @@ impl fmt::Display for HealthCode {
 }
 
 /// How the target is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HealthView {
     /// The worst of what is not muted.
     pub health: HealthState,
@@ -142,7 +157,7 @@ pub struct HealthView {
 }
 
 /// Everything that is wrong in one way.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ProblemRow {
     pub code: HealthCode,
     /// What it makes of the target while it is not muted.

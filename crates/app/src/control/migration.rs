@@ -1,9 +1,10 @@
 //! What is shown of a volume on its way to another pool.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How far a volume is on its way to another pool.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct MigrationView {
     pub to: String,
     pub state: MigrationState,
@@ -18,7 +19,7 @@ pub struct MigrationView {
 }
 
 /// What a volume on its way to another pool is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MigrationState {
     /// Its content is copied.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::spec::{Keys, Section};
 use crate::units;
 
 /// How a file is applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct How {
     /// Only tell.
     pub plan: bool,
@@ -26,7 +27,7 @@ pub struct How {
 }
 
 /// The answer to `apply`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppliedView {
     /// What the file changes, in the order in which it is done.
     pub changes: Vec<ObjectChange>,
@@ -39,7 +40,7 @@ pub struct AppliedView {
 }
 
 /// What becomes of an object.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectChange {
     /// Its kind.
     pub kind: Section,
@@ -54,7 +55,7 @@ pub struct ObjectChange {
 }
 
 /// What is done to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
     /// It is made.
@@ -66,7 +67,7 @@ pub enum Verb {
 }
 
 /// A key that changes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KeyChange {
     /// With the table that it is in: `guarantee.read_iops`.
     pub key: String,

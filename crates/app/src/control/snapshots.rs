@@ -4,12 +4,13 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::NamespaceUuid;
 
 /// A snapshot as users write it: `VOLUME@NAME`. What is no such thing names no volume.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotName {
     /// Of which volume.
     pub volume: String,
@@ -70,7 +71,7 @@ impl FromStr for Version {
 }
 
 /// What can be asked of snapshots without changing anything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotAsk {
     /// All, or those of one volume.
@@ -90,7 +91,7 @@ pub enum SnapshotAsk {
 }
 
 /// What can be done with snapshots.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotChange {
     /// New ones, all of the same moment.
@@ -117,7 +118,7 @@ impl SnapshotChange {
 }
 
 /// A volume that is made of a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewVersion {
     /// The snapshot.
     pub of: SnapshotName,
@@ -130,7 +131,7 @@ pub struct NewVersion {
 }
 
 /// A snapshot.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotView {
     /// As it is typed.
     pub name: String,
@@ -152,7 +153,7 @@ pub struct SnapshotView {
 }
 
 /// Where the data of a volume in a mapped pool are.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StoredView {
     /// Bytes that it stores itself.
     pub own_bytes: u64,
@@ -167,7 +168,7 @@ pub struct StoredView {
 }
 
 /// A part of what differs between two versions of a volume.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct DiffView {
     /// Bytes in all ranges.
     pub changed_bytes: u64,
@@ -178,7 +179,7 @@ pub struct DiffView {
 }
 
 /// Bytes of a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RangeView {
     pub offset_bytes: u64,
     pub length_bytes: u64,

@@ -1,9 +1,10 @@
 //! What a pool has, and what its volumes take of it.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The space of an open pool.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct SpaceView {
     /// Bytes for volumes.
     pub size: u64,
@@ -30,7 +31,7 @@ pub struct SpaceView {
 }
 
 /// What the volumes of a tenant and their snapshots may take of a pool, and what they do.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct QuotaView {
     pub pool: String,
     pub quota_bytes: u64,

@@ -1,10 +1,11 @@
 //! What came to volumes and how long it took, as programs see it: sums since the target started,
 //! from which whoever asks twice computes rates.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What came to all volumes since the target started.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TrafficView {
     /// Which start of the target it is: sums begin anew with each.
     pub starts: u64,
@@ -19,7 +20,7 @@ pub struct TrafficView {
 }
 
 /// What came to a volume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrafficRow {
     pub tenant: String,
     pub device: String,
@@ -32,7 +33,7 @@ pub struct TrafficRow {
 }
 
 /// I/Os of one direction.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimesView {
     pub ios: u64,
     pub bytes: u64,

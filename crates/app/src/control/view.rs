@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::arrays::ArrayView;
@@ -22,7 +23,7 @@ use crate::spec::{
 };
 
 /// The answer to a request that was carried out.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum View {
     /// Done, and there is nothing more to tell.
@@ -87,7 +88,7 @@ impl View {
 }
 
 /// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
     Online,
@@ -106,7 +107,7 @@ pub enum Condition {
 }
 
 /// How something is, and what is wrong with it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Health {
     pub state: Condition,
     /// What is wrong, and what to do.
@@ -115,7 +116,7 @@ pub struct Health {
 }
 
 /// A device: what it was asked to be, with what holds where nothing was said, and what it is.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DeviceView {
     /// What it was asked to be; its size as it is, its curve below.
     #[serde(flatten)]
@@ -150,7 +151,7 @@ pub struct DeviceView {
 }
 
 /// What an emulated drive has done until now.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DriveView {
     /// Flash written for each byte written.
     pub write_amplification: f64,
@@ -167,7 +168,7 @@ pub struct DriveView {
 }
 
 /// A partition.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PartitionView {
     pub name: String,
     pub device: String,
@@ -182,7 +183,7 @@ pub struct PartitionView {
 }
 
 /// The flash of an open partition.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PartitionFlash {
     pub size: u64,
     pub units: String,
@@ -203,7 +204,7 @@ pub struct PartitionFlash {
 }
 
 /// A pool.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PoolView {
     pub name: String,
     pub devices: Vec<String>,
@@ -225,7 +226,7 @@ pub struct PoolView {
 }
 
 /// What a pool on a device has.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ImportView {
     /// What it is called here; null while it is not imported.
     pub pool: Option<String>,
@@ -242,7 +243,7 @@ pub struct ImportView {
 }
 
 /// A volume in such a pool.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ImportedVolume {
     pub name: String,
     pub size: Size,
@@ -253,7 +254,7 @@ pub struct ImportedVolume {
 }
 
 /// The partitions on a device, whether the target knows them or not.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FoundPartitionsView {
     pub device: String,
     pub partitions: Vec<FoundPartition>,
@@ -263,7 +264,7 @@ pub struct FoundPartitionsView {
 }
 
 /// A partition on a device.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FoundPartition {
     pub name: String,
     pub uuid: String,
@@ -284,7 +285,7 @@ pub struct FoundPartition {
 }
 
 /// What is in a partition that nothing uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Holds {
     /// Nothing: it reads as zeroes.
@@ -296,7 +297,7 @@ pub enum Holds {
 }
 
 /// A tenant.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TenantView {
     pub name: String,
     pub hosts: Vec<String>,
@@ -333,7 +334,7 @@ pub struct TenantView {
 }
 
 /// How a guarantee stands, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuaranteeState {
     /// The devices can give all of it.
@@ -347,7 +348,7 @@ pub enum GuaranteeState {
 }
 
 /// A promise beside what the tenant got of it in the last seconds.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PromiseView {
     pub tenant: String,
     /// Guarantees hold for each device by itself.
@@ -370,7 +371,7 @@ pub struct PromiseView {
 }
 
 /// Whether a promise was kept in the last seconds, the worst last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromiseState {
     /// The tenant did not ask for so much.
@@ -380,7 +381,7 @@ pub enum PromiseState {
 }
 
 /// What keeps a tenant from getting more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitedBy {
     /// What its hosts ask for, and how much of it at a time.
@@ -396,7 +397,7 @@ pub enum LimitedBy {
 }
 
 /// A volume.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct VolumeView {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -440,7 +441,7 @@ pub struct VolumeView {
 }
 
 /// The target's own settings.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TargetView {
     /// Where it listens: names as they were written, addresses with their real ports.
     pub listen: Vec<Address>,
@@ -457,7 +458,7 @@ pub struct TargetView {
 }
 
 /// What controllers tell hosts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct LimitsView {
     /// Bytes that one command may move.
     pub max_transfer: Option<Size>,
@@ -468,7 +469,7 @@ pub struct LimitsView {
 }
 
 /// The target at a glance.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct StatusView {
     /// What is wrong.
     #[serde(flatten)]
@@ -491,7 +492,7 @@ pub struct StatusView {
 }
 
 /// The target as a whole.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TargetRow {
     pub version: &'static str,
     pub listen: Vec<SocketAddr>,
@@ -513,14 +514,14 @@ pub struct TargetRow {
 }
 
 /// A core at a glance.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CoreRow {
     pub core: usize,
     pub connections: usize,
 }
 
 /// An emulated drive at a glance.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct DriveRow {
     pub device: String,
     pub profile: String,
@@ -532,7 +533,7 @@ pub struct DriveRow {
 }
 
 /// A partition at a glance; nothing where it is not open.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct PartitionRow {
     pub partition: String,
     pub device: String,
@@ -567,7 +568,7 @@ impl From<PartitionView> for PartitionRow {
 }
 
 /// A fault that is injected on purpose; no figures while its device is not open.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct InjectedRow {
     pub device: String,
     /// As it would be typed.
@@ -582,7 +583,7 @@ pub struct InjectedRow {
 }
 
 /// A tenant at a glance: what its hosts did since it was made.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TenantRow {
     pub tenant: String,
     /// Its volumes that are served.
@@ -601,7 +602,7 @@ pub struct TenantRow {
 }
 
 /// What is not available.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct FaultRow {
     pub what: String,
     /// Why, and what to do.
@@ -609,14 +610,14 @@ pub struct FaultRow {
 }
 
 /// What cost hosts a connection.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct EventRow {
     pub number: u64,
     pub event: String,
 }
 
 /// What a device can give.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CalibrationView {
     pub device: String,
     pub capability: RatesSpec,
@@ -631,7 +632,7 @@ pub struct CalibrationView {
 }
 
 /// How long reads of 4 KiB take when so many come per second, in microseconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct LoadView {
     pub read_iops: u64,
     pub mean_us: f64,

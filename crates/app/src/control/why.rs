@@ -1,18 +1,21 @@
 //! Where the latency of a tenant comes from, as it is shown.
 
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::spec::PolicyName;
 
 /// Where the latency of a tenant comes from.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WhyView {
     pub tenant: String,
     pub devices: Vec<WhyDevice>,
 }
 
 /// Where the latency of a tenant comes from on a device.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct WhyDevice {
     pub device: String,
     pub policy: PolicyName,
@@ -21,11 +24,12 @@ pub struct WhyDevice {
     pub sampled: Option<Sampled>,
     /// What the policy tells of the device and the tenant, by name.
     #[serde(serialize_with = "as_map", skip_deserializing)]
+    #[schemars(with = "BTreeMap<String, f64>")]
     pub gauges: Vec<(&'static str, f64)>,
 }
 
 /// The latency of sampled I/Os, in microseconds.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Sampled {
     pub ios: u64,
     pub mean_us: f64,
@@ -48,7 +52,7 @@ pub struct Sampled {
 }
 
 /// What was in the way.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CauseView {
     /// What it was, in a word.
     pub kind: String,

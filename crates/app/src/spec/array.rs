@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use flashyard_block::array::MAX_COLUMNS;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::DeviceError;
@@ -14,7 +15,9 @@ use super::namespace_uuid::NamespaceUuid;
 const COPIES: u32 = 2;
 
 /// How an array bears the loss of a member.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "kebab-case", try_from = "String")]
 pub enum Redundancy {
     /// Not at all: data are striped over all members (RAID 0).

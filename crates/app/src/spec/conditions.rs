@@ -1,12 +1,13 @@
 //! When and how a device was measured, and how far that can be believed.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::DeviceSpec;
 use super::rates::RatesSpec;
 
 /// When and how a device was measured, kept with its capability.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
     /// When, in UTC, such as `2026-11-22T20:41:04Z`.
@@ -31,7 +32,7 @@ pub struct Conditions {
 }
 
 /// What answered while a device was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasuredMedium {
     /// The device.
@@ -49,7 +50,7 @@ pub enum MeasuredMedium {
 }
 
 /// What was written and read while a device was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeasuredPlace {
     /// A copy of an emulated drive's model, worn out.

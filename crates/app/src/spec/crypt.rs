@@ -6,6 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use flashyard_keys::{KeySource, SourceSyntax};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::namespace_uuid::NamespaceUuid;
@@ -22,7 +23,7 @@ pub struct CryptSpec {
 }
 
 /// Where a secret is, in one word.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct KeyText(pub KeySource);
 

@@ -4,6 +4,7 @@
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
 use flashyard_nvme::Nqn;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
@@ -20,7 +21,7 @@ use super::rates::RatesSpec;
 use super::size::Size;
 
 /// Something that stores blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "FlatDevice", into = "FlatDevice")]
 pub struct DeviceSpec {
     /// Unique among devices.

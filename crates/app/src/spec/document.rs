@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -18,7 +19,9 @@ use crate::units;
 pub type Keys = Map<String, Value>;
 
 /// The kinds of table, in the order in which what they name is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Section {
     /// The `[target]` table, whose name is empty.
@@ -36,7 +39,7 @@ pub enum Section {
 }
 
 /// Tables of each kind, in the order of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Document(BTreeMap<Section, Vec<Keys>>);
 
@@ -178,7 +181,7 @@ impl Document {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 enum OneOrMany {
     One(Keys),

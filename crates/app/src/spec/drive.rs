@@ -4,12 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use flashyard_flash::ssd::Condition;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::ValueError;
 
 /// Where the content of an emulated drive is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreName {
     /// In memory, taken as it is written.
@@ -22,7 +25,7 @@ pub enum StoreName {
 }
 
 /// A condition by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct ConditionName(pub Condition);
 

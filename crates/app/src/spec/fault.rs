@@ -1,6 +1,7 @@
 //! What a user says of the faults that a `fault` device injects: as a table of a file, and in one
 //! word on the command line.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -8,6 +9,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use flashyard_block::fault::{FaultKind, FaultOn, FaultRule, Frequency, PARTS};
 use flashyard_time::Duration;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::fault_error::FaultError;
@@ -33,7 +35,7 @@ pub struct FaultLayerSpec {
 }
 
 /// One fault.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
     /// What goes wrong.
@@ -66,7 +68,7 @@ pub struct FaultSpec {
 }
 
 /// The faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultName {
     /// One bit of a block is flipped: on the medium for a write, on the way for a read.
@@ -93,7 +95,7 @@ pub enum FaultName {
 }
 
 /// Which I/Os a fault is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultOnName {
     /// Reads.
@@ -331,6 +333,16 @@ impl FromStr for Rate {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         RATE.parse(text).map(Self)
+    }
+}
+
+impl JsonSchema for Rate {
+    fn schema_name() -> Cow<'static, str> {
+        "Rate".into()
+    }
+
+    fn json_schema(of: &mut SchemaGenerator) -> Schema {
+        RATE.schema("string", of)
     }
 }
 

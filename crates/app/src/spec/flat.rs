@@ -2,6 +2,7 @@
 //! whatever its kind. It is read first, so that an error names the key and what may stand there,
 //! and becomes then what its kind has, or an error that names the key that is missing or too many.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
@@ -22,7 +23,7 @@ use super::size::Size;
 const BLOCK_SIZE: u32 = 4096;
 
 /// All keys of a `[[device]]` table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlatDevice {
     /// Unique among devices.

@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use std::str::FromStr;
 
 use flashyard_vfio::Doorbells;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::{SpecError, check_name};
@@ -14,7 +15,7 @@ use super::error::{SpecError, check_name};
 pub(super) const SOCKET_LEN_MAX: usize = 96;
 
 /// A function of a tenant's subsystem.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionSpec {
     /// Unique among functions.
@@ -42,7 +43,9 @@ pub struct FunctionSpec {
 }
 
 /// How a guest without shadow doorbells rings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum DoorbellName {
     /// By a message of its virtual machine monitor, which wakes the core.
@@ -63,7 +66,7 @@ impl DoorbellName {
 }
 
 /// Permissions of a socket, as `chmod` takes them: an octal number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 pub struct SocketMode(pub u32);
 

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use flashyard_controller::subsystem::printable;
 use flashyard_nvme::Nqn;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::IdentityError;
@@ -14,8 +15,11 @@ use super::{Config, TenantSpec, VolumeSpec};
 
 /// Bytes in hexadecimal digits, as `nvme id-ns` shows them; `-`, `:` and spaces between them are
 /// passed over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(inline)]
 pub struct Hex<const LEN: usize>(pub [u8; LEN]);
 
 /// Namespace Globally Unique Identifier.

@@ -2,10 +2,11 @@
 
 use flashyard_block::pool::Kind;
 use flashyard_codec::compress::Codec;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How long reads of 4 KiB take when so many come per second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadPoint {
     /// Reads per second.
@@ -21,7 +22,9 @@ pub struct LoadPoint {
 }
 
 /// The kinds of device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
     /// Keeps nothing, reads as zeroes.
@@ -72,7 +75,9 @@ impl DeviceKind {
 }
 
 /// How a pool keeps the data of its volumes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeKind {
     /// In space of the device, with nothing between.
@@ -105,7 +110,9 @@ impl VolumeKind {
 }
 
 /// How the chunks of a volume are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum CompressionName {
     /// Not at all.
@@ -141,7 +148,9 @@ impl CompressionName {
 }
 
 /// The scheduling policies that can stand in front of a device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyName {
     /// Order of arrival.

@@ -1,6 +1,7 @@
 //! What a user says of a partition of an open-channel or zoned device.
 
 use flashyard_drives::open_channel::{Unit, Wanted};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::{MOST_NUMBERS, PartitionError};
@@ -10,7 +11,7 @@ const OVER_PROVISIONING: &str = "20%";
 
 /// Which parallel units of which device a partition has, and how much of them it shows. One of
 /// `channels`, `units` and `count` is given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PartitionSpec {
     /// The open-channel or zoned device.

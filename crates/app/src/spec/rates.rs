@@ -1,16 +1,18 @@
 //! Rates, bandwidths and spans of time, as they are written.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
 use flashyard_sched::Rates;
 use flashyard_time::Duration;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::error::{RATES, TenantError, ValueError};
-use crate::units::{BANDWIDTH, IOS, SPAN, UnitError, read_ios};
+use crate::units::{BANDWIDTH, IOS, SPAN, UnitError, ios_schema, read_ios};
 
 /// Rates, of which each may be missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RatesSpec {
     /// Reads and writes per second together.
@@ -19,6 +21,7 @@ pub struct RatesSpec {
         deserialize_with = "read_ios",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(schema_with = "ios_schema")]
     pub iops: Option<u64>,
     /// Reads per second.
     #[serde(
@@ -26,6 +29,7 @@ pub struct RatesSpec {
         deserialize_with = "read_ios",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(schema_with = "ios_schema")]
     pub read_iops: Option<u64>,
     /// Writes per second.
     #[serde(
@@ -33,6 +37,7 @@ pub struct RatesSpec {
         deserialize_with = "read_ios",
         skip_serializing_if = "Option::is_none"
     )]
+    #[schemars(schema_with = "ios_schema")]
     pub write_iops: Option<u64>,
     /// Bytes per second, both ways together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,9 +191,29 @@ impl Span {
     }
 }
 
+impl JsonSchema for Bandwidth {
+    fn schema_name() -> Cow<'static, str> {
+        "Bandwidth".into()
+    }
+
+    fn json_schema(of: &mut SchemaGenerator) -> Schema {
+        BANDWIDTH.schema("integer", of)
+    }
+}
+
 impl<'de> Deserialize<'de> for Bandwidth {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
         BANDWIDTH.read(value).map(Self)
+    }
+}
+
+impl JsonSchema for Span {
+    fn schema_name() -> Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(of: &mut SchemaGenerator) -> Schema {
+        SPAN.schema("integer", of)
     }
 }
 

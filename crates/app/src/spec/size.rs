@@ -1,7 +1,9 @@
 //! A size as it is written in files, on the command line and in JSON.
 
+use std::borrow::Cow;
 use std::str::FromStr;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::units::{SIZE, UnitError};
@@ -21,6 +23,16 @@ impl FromStr for Size {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         SIZE.parse(text).map(Self)
+    }
+}
+
+impl JsonSchema for Size {
+    fn schema_name() -> Cow<'static, str> {
+        "Size".into()
+    }
+
+    fn json_schema(of: &mut SchemaGenerator) -> Schema {
+        SIZE.schema("integer", of)
     }
 }
 

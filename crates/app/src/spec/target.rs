@@ -6,6 +6,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use flashyard_controller::ControllerLimits;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Address, Size};
@@ -27,7 +28,7 @@ const NQN_PREFIX: &str = "nqn.2026-11.dev.flashyard";
 
 /// What can be set of the target itself, and is kept in the state. What is not given is as it was,
 /// or as [`TargetSettings::effective`] has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetSettings {
     /// The NQN of a tenant's subsystem is `PREFIX:TENANT` unless the tenant has one of its own.
