@@ -18,6 +18,7 @@ main() {
     check "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo_tests
     packaging
+    api
     if [[ $quick != --quick ]]; then
         linux_host
     fi
@@ -58,6 +59,12 @@ packaging() {
     headline "packaging"
     tests/packaging.sh 2>&1 | tee "$log/packaging"
     count packaging
+}
+
+api() {
+    headline "REST API"
+    tests/api/run.sh 2>&1 | tee "$log/api"
+    count api
 }
 
 linux_host() {

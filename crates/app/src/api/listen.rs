@@ -180,7 +180,7 @@ where
             reference("text/css", page::STYLE.to_owned()),
         )
         .fallback(unknown)
-        .method_not_allowed_fallback(unknown)
+        .method_not_allowed_fallback(other_method)
 }
 
 fn filter(method: &Method) -> MethodFilter {
@@ -190,6 +190,12 @@ fn filter(method: &Method) -> MethodFilter {
 /// What can be asked, for people and programs that look around.
 async fn index() -> Response {
     Text::Json(text(OPERATIONS)).into_response()
+}
+
+async fn other_method(method: Method, uri: Uri) -> Problem {
+    unknown(method, uri)
+        .await
+        .with(StatusCode::METHOD_NOT_ALLOWED)
 }
 
 async fn unknown(method: Method, uri: Uri) -> Problem {

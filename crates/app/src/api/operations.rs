@@ -65,28 +65,35 @@ fn made_on_devices(all: &mut SchemaGenerator) -> Schema {
 }
 
 /// An operation that is a method, a path, keys of its query, a sentence, the type of its body if it
-/// has one, the type of its answer, and a function.
+/// has one, which is an object or a list, the type of its answer, and a function.
 macro_rules! operations {
     ($($method:ident $path:literal [$($key:literal),*] $about:literal
-        $(($body:ty))? -> $answer:expr => $read:expr;)*) => {
+        $({list of $item:ty})? $(($body:ty))? -> $answer:expr => $read:expr;)*) => {
         /// All that can be asked.
         pub(super) const OPERATIONS: &[Operation] = &[$(Operation {
             method: Method::$method,
             path: $path,
             about: $about,
             query: &[$($key),*],
-            body: operations!(@schema $($body)?),
+            body: operations!(@schema $(Vec<$item>)? $($body)?),
             answer: $answer,
-            read: operations!(@read $($body)?, $read),
+            read: operations!(@read $(list $item)? $(object $body)?, $read),
         },)*];
     };
     (@schema) => { None };
     (@schema $body:ty) => { Some(of::<$body>) };
     (@read, $read:expr) => { $read };
-    (@read $body:ty, $read:expr) => {
+    (@read list $item:ty, $read:expr) => {
+        |parts| {
+            let read: fn(Parts, Vec<$item>) -> Result<Request, NotUnderstood> = $read;
+            let body = parts.list()?;
+            read(parts, body)
+        }
+    };
+    (@read object $body:ty, $read:expr) => {
         |parts| {
             let read: fn(Parts, $body) -> Result<Request, NotUnderstood> = $read;
-            let body = parts.body()?;
+            let body = parts.object()?;
             read(parts, body)
         }
     };
@@ -130,7 +137,7 @@ operations! {
     GET "/devices" [] "All devices."
         -> of::<Vec<DeviceView>> => |_| Ok(Request::List(KindName::Device));
     POST "/devices" ["force"] "Makes a device; `force` even over what another one holds."
-        (DeviceSpec) -> of::<DeviceView> => |p, spec| {
+        (DeviceSpec) -> either::<DeviceView, PartitionView> => |p, spec| {
         Ok(match p.query.force {
             true => Request::CreateDeviceOver(spec),
             false => Request::CreateDevice(spec),
@@ -302,7 +309,7 @@ operations! {
         Ok(Request::ChangeSnapshot(SnapshotChange::Delete(p.snapshot())))
     };
     POST "/volumes/{name}/snapshots/{child}/restore" [] "Makes a volume what it was."
-        -> of::<VolumeView> => |p| {
+        -> of::<()> => |p| {
         Ok(Request::ChangeSnapshot(SnapshotChange::Restore(p.snapshot())))
     };
     POST "/volumes/{name}/snapshots/{child}/clone" [] "Makes a volume of a snapshot."
@@ -318,14 +325,14 @@ operations! {
         Ok(Request::AskSnapshots(SnapshotAsk::List(p.query.volume)))
     };
     POST "/snapshots" [] "Makes snapshots of several volumes at one moment."
-        (Vec<SnapshotName>) -> of::<Vec<SnapshotView>> => |_, all| {
+        {list of SnapshotName} -> of::<Vec<SnapshotView>> => |_, all| {
         Ok(Request::ChangeSnapshot(SnapshotChange::Create(all)))
     };
 
     GET "/functions" [] "All functions."
         -> of::<Vec<FunctionView>> => |_| Ok(Request::List(KindName::Function));
     POST "/functions" [] "Makes functions, all of them or none."
-        (Vec<FunctionSpec>) -> either::<FunctionView, Vec<FunctionView>> => |_, specs| {
+        {list of FunctionSpec} -> either::<FunctionView, Vec<FunctionView>> => |_, specs| {
         Ok(Request::CreateFunctions(specs))
     };
     GET "/functions/{name}" [] "One function."

@@ -74,6 +74,8 @@ pub(super) enum NotUnderstood {
     Body(serde_json::Error),
     /// There has to be one.
     NoBody,
+    /// It has to be this.
+    Form(&'static str),
     /// No code of what can be wrong.
     Code(String),
 }
@@ -102,6 +104,7 @@ impl fmt::Display for NotUnderstood {
                 write!(f, "`{code}` is none of {}", all.join(", "))
             }
             Self::NoBody => f.write_str("the operation needs a JSON body"),
+            Self::Form(wanted) => write!(f, "the body has to be {wanted} of JSON"),
         }
     }
 }
@@ -136,10 +139,24 @@ impl Parts {
         })
     }
 
-    pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, NotUnderstood> {
-        match self.body.is_empty() {
-            true => Err(NotUnderstood::NoBody),
-            false => serde_json::from_slice(&self.body).map_err(NotUnderstood::Body),
+    pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, NotUnderstood> {
+        self.body(b'{')
+    }
+
+    pub(super) fn list<T: DeserializeOwned>(&self) -> Result<Vec<T>, NotUnderstood> {
+        self.body(b'[')
+    }
+
+    /// The body, which begins like this: the values of an object would be taken from a list, too,
+    /// whose order means nothing here.
+    fn body<T: DeserializeOwned>(&self, begin: u8) -> Result<T, NotUnderstood> {
+        match self.body.trim_ascii_start().first() {
+            None => Err(NotUnderstood::NoBody),
+            Some(&found) if found == begin => {
+                serde_json::from_slice(&self.body).map_err(NotUnderstood::Body)
+            }
+            Some(_) if begin == b'[' => Err(NotUnderstood::Form("a list")),
+            Some(_) => Err(NotUnderstood::Form("an object")),
         }
     }
 

@@ -94,6 +94,8 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ),
     ("GET /pools?force=true\n", "this operation has no query"),
     ("PATCH /tenants/t\n{\"wieght\":7}", "wieght"),
+    ("PATCH /tenants/t\n[null]", "has to be an object"),
+    ("POST /functions\n{\"name\":\"f\"}", "has to be a list"),
     (
         "GET /volumes/v/changes?from=-1\n",
         "the query is not understood",

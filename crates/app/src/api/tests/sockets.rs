@@ -160,7 +160,7 @@ fn what_is_no_request_is_not_executed() {
     for (kind, bytes, said) in [
         (
             "application/json",
-            &b"\xff"[..],
+            &b"{\xff"[..],
             "the body is not understood",
         ),
         ("text/plain", POOL, "415 Unsupported Media Type"),
@@ -200,12 +200,17 @@ fn all_operations_are_listed() {
 #[test]
 fn what_is_not_there_is_told() {
     let rig = Rig::start("absent", |_| {});
-    for asked in ["GET /api/v1/pool", "PUT /api/v1/pools", "GET /"] {
+    for (asked, status) in [
+        ("GET /api/v1/pool", 404),
+        ("PUT /api/v1/pools", 405),
+        ("GET /", 404),
+    ] {
         let mut stream = rig.connect();
         let text = format!("{asked} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(text.as_bytes()).expect("it reads");
         let problem: serde_json::Value = serde_json::from_str(&body(&stream)).expect("JSON");
         assert_eq!(problem["code"], "not_found");
+        assert_eq!(problem["status"], status);
         let detail = problem["detail"].as_str().expect("it says why");
         assert!(detail.contains(asked), "{detail}");
     }
