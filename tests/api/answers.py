@@ -57,7 +57,7 @@ MAKE = [
 
 LOOK = [
     ("/status", ""), ("/health", ""), ("/target", ""), ("/tenants/{}/why", "db"), ("/volumes/{}/changes", "v"),
-    ("/snapshots", ""), ("/configuration", ""),
+    ("/traffic", ""), ("/snapshots", ""), ("/configuration", ""),
 ]
 
 KINDS = ["devices", "partitions", "pools", "tenants", "volumes", "functions"]
