@@ -83,6 +83,7 @@ install:
 	install -m 644 LICENSE README.md ARCHITECTURE.md $(DOCDIR)
 	install -m 644 docs/*.md $(DOCDIR)/docs
 	install -m 644 docs/experiments/*.md $(DOCDIR)/docs/experiments
+	install -D -m 644 -t $(DOCDIR)/examples examples/*.toml
 	install -d $(dir $(UNIT))
 	sed 's|@PREFIX@|$(PREFIX)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g' packaging/flashyard.service.in >$(UNIT)
 	chmod 644 $(UNIT)

@@ -7,7 +7,7 @@
 # ONLY="installs" runs these parts; KEEP=1 leaves the folder.
 set -uo pipefail
 
-plan=(scripts installs uninstalls starts_as_a_service packages package_comes_and_goes)
+plan=(scripts installs uninstalls starts_as_a_service packages package_comes_and_goes containerfile)
 [[ -z ${ONLY:-} ]] || read -r -a plan <<<"$ONLY"
 
 main() {
@@ -142,6 +142,38 @@ package_comes_and_goes() {
     "${as[@]}" --purge flashyard | tee "$scratch/purged"
     grep -q '/var/lib/flashyard stays' "$scratch/purged"
     expect "what stays" "$(cd "$root" && find etc/flashyard usr var/lib/flashyard -type f 2>/dev/null)" var/lib/flashyard/state.db
+}
+
+# Builds no image, which would take a network and half an hour: reads the file as a builder does.
+containerfile() {
+    needs jq
+    local file=$scratch/Containerfile word rest stage stages=() user listens wanted
+    # Without comments, and what goes on in the next line joined.
+    sed '/^#/d' Containerfile | sed -e ':more' -e '/\\$/{N; s/\\\n//; b more' -e '}' | sed '/^$/d' >"$file"
+    while read -r word rest; do
+        case $word in
+            FROM) stages+=("${rest##* AS }") user=root ;;
+            COPY)
+                stage=${rest#--from=}
+                [[ $stage == "$rest" || " ${stages[*]} " == *" ${stage%% *} "* ]]
+                ;;
+            USER) user=$rest ;;
+            CMD | ENTRYPOINT) jq --exit-status 'all(type == "string")' <<<"$rest" >/dev/null ;;
+            EXPOSE) listens=${rest%/tcp} ;;
+            RUN) bash -n <<<"$rest" ;;
+            WORKDIR | VOLUME | ENV | STOPSIGNAL | HEALTHCHECK) ;;
+            *) echo "no instruction: $word" && exit 1 ;;
+        esac
+    done <"$file"
+    expect stages "${#stages[@]}" 2
+    expect user "$user" 4420:4420
+    grep -q "^CMD .*0.0.0.0:$listens\"" "$file"
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    grep -q "^FROM docker.io/library/rust:$wanted-bookworm AS build$" "$file"
+    # The command is one that the program has.
+    sed -n 's/^CMD //p' "$file" | jq --raw-output '.[]' >"$scratch/words"
+    mapfile -t words <"$scratch/words"
+    "$built" "${words[@]}" --help >/dev/null
 }
 
 uninstalls() {

@@ -7,6 +7,7 @@ mod content;
 mod drives;
 mod encrypted_pools;
 mod encryption;
+mod examples;
 mod faults;
 mod function_scale;
 mod functions;
