@@ -53,6 +53,8 @@ installs() {
     expect version "$("$root/usr/bin/flashyard" --version)" "$("$built" --version)"
     expect modes "$(find "$root" -type f ! -perm 644 -printf '%P %m\n')" "usr/bin/flashyard 755"
     expect "a link to a page that is not installed" "$(dangling "$root/usr/share/doc/flashyard")" ""
+    expect "the newest version in CHANGELOG.md" "$(sed -n 's/^## \([^ ]*\).*/\1/p' CHANGELOG.md | head -n 1)" \
+        "$("$built" --version | cut -d ' ' -f 2)"
     for page in "$root"/usr/share/man/man1/*.1; do
         [[ $page == */flashyard.1 || -e ${page%-*}.1 ]] || { echo "$page stands below no page" && exit 1; }
     done
