@@ -81,7 +81,7 @@ install:
 	$(BUILT) generate completions fish >$(FISH_COMPLETION)
 	chmod 644 $(MANDIR)/flashyard*.1 $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 	install -m 644 LICENSE README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md CONTRIBUTING.md $(DOCDIR)
-	install -m 644 docs/*.md $(DOCDIR)/docs
+	install -m 644 docs/*.md docs/*.json $(DOCDIR)/docs
 	install -m 644 docs/experiments/*.md $(DOCDIR)/docs/experiments
 	install -D -m 644 -t $(DOCDIR)/examples examples/*.toml
 	install -d $(dir $(UNIT))

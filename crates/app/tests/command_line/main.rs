@@ -37,6 +37,7 @@ mod space;
 mod stopping;
 mod turns;
 mod units;
+mod upgrade;
 mod worn_out;
 mod zoned;
 
