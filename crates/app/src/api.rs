@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 
 use crate::control::{Asker, ErrorKind, HasKind, Request, Shows};
 
-pub use client::{AskError, ask, ask_and_follow};
+pub use client::{AskError, ask, ask_and_follow, follow};
 use listen::Listener;
 use tokens::TokensError;
 

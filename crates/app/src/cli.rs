@@ -2,6 +2,7 @@
 //! named alike.
 
 mod device;
+mod events;
 mod function;
 mod generate;
 mod health;
@@ -29,6 +30,7 @@ use crate::perf::PerfArgs;
 use crate::spec::{Address, Size};
 
 pub use device::{DeviceArgs, DeviceCommand};
+pub use events::EventsArgs;
 pub use function::{FunctionArgs, FunctionCommand};
 pub use generate::{GenerateArgs, GenerateCommand, Shell};
 pub use health::{HealthArgs, HealthCommand};
@@ -133,6 +135,8 @@ pub enum Command {
     Metrics(Reach),
     /// Show what comes to tenants, volumes or devices, and how long it takes, again and again
     Iostat(IostatArgs),
+    /// Show what has happened: who came and went, what was changed, what is wrong
+    Events(EventsArgs),
     /// Show where a tenant's latency comes from, and who causes it
     #[command(
         after_help = "Examples:\n  flashyard why db\n  flashyard why db --json\n\n\

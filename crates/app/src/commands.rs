@@ -1,5 +1,6 @@
 //! The commands that talk to a running target: typed words become a request, the answer a table.
 
+mod events;
 mod function;
 mod health;
 mod snapshots;
@@ -31,6 +32,7 @@ use crate::spec::{
 use crate::state;
 use crate::table;
 
+pub use events::events;
 pub use function::function;
 pub use health::{health, metrics, status};
 pub use snapshots::snapshot;

@@ -3,6 +3,7 @@
 
 mod arrays;
 mod asker;
+mod events;
 mod functions;
 mod health;
 mod migration;
@@ -29,6 +30,7 @@ use crate::spec::{
 
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
 pub use asker::{Asker, Progress, Shows};
+pub use events::{EventKind, EventView, EventsAsk, EventsView};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
 pub use migration::{MigrationState, MigrationView};
@@ -50,6 +52,8 @@ pub enum Request {
     Metrics,
     /// What came to volumes since the target started.
     Traffic,
+    /// What has happened.
+    Events(EventsAsk),
     /// The target's own settings.
     ShowTarget,
     /// Other settings of the target.

@@ -7,6 +7,7 @@ mod print;
 use std::time::{Duration, Instant};
 
 use crate::cli::IostatArgs;
+use crate::commands::default_state;
 use crate::control::{Request, TrafficView};
 use crate::failure::Failure;
 use crate::live::{Said, Watched};
@@ -16,7 +17,8 @@ use print::Print;
 
 /// Prints lines until there are as many as are wanted, or a signal comes.
 pub fn run(args: &IostatArgs) -> Result<(), Failure> {
-    let mut target = Watched::new(&args.reach)?;
+    let state = args.reach.state.clone().unwrap_or_else(default_state);
+    let mut target = Watched::new(state)?;
     let mut print = Print::new(args);
     let most = match (args.interval, args.count) {
         (None, _) => Some(1),

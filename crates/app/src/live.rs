@@ -12,9 +12,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::api::{self, AskError};
-use crate::cli::Reach;
-use crate::commands;
-use crate::control::{ErrorKind, Request};
+use crate::control::{ErrorKind, EventView, Request};
 use crate::failure::{Failure, System};
 
 /// How often a target that is away is looked for.
@@ -37,9 +35,9 @@ pub enum Said<T> {
 }
 
 impl Watched {
-    /// The target that `reach` names. From now on a signal ends what goes on in good order, and the
-    /// second one at once.
-    pub fn new(reach: &Reach) -> Result<Self, Failure> {
+    /// The target with this state directory. From now on a signal ends what goes on in good order,
+    /// and the second one at once.
+    pub fn new(state: PathBuf) -> Result<Self, Failure> {
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
         let (send, end) = mpsc::channel();
         thread::spawn(move || {
@@ -50,7 +48,7 @@ impl Watched {
             }
         });
         Ok(Self {
-            state: reach.state.clone().unwrap_or_else(commands::default_state),
+            state,
             end,
             seen: false,
             away: false,
@@ -66,6 +64,35 @@ impl Watched {
                 Ok(None) if self.pause(LOOK) => return Ok(Said::Ended),
                 Ok(None) => {}
                 Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Has `take` take each event from the one after `after` on, and connects again where the
+    /// target was away.
+    pub fn follow(
+        &mut self,
+        after: Option<String>,
+        mut take: impl FnMut(EventView),
+    ) -> Result<(), Failure> {
+        let mut last = after;
+        loop {
+            let state = self.state.clone();
+            let outcome = api::follow(&state, last.clone(), |event| {
+                self.is_back();
+                if let Some(event) = event {
+                    last = Some(event.id.clone());
+                    take(event);
+                }
+                !self.pause(Duration::ZERO)
+            });
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err(error) if self.seen && is_away(&error) => self.is_away(&error),
+                Err(error) => return Err(error.into()),
+            }
+            if self.pause(LOOK) {
+                return Ok(());
             }
         }
     }

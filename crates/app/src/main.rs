@@ -65,6 +65,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Health(args) => commands::health(&args),
         Command::Metrics(reach) => commands::metrics(&reach),
         Command::Iostat(args) => iostat::run(&args),
+        Command::Events(args) => commands::events(&args),
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),
         Command::Export(args) => commands::export(&args),

@@ -85,6 +85,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let (running, stopped) = mpsc::channel();
     let counting = Arc::clone(&service);
     thread::spawn(move || service::keep_counting(service::KEEP_EVERY, &stopped, &counting));
+    let (watching, unwatched) = mpsc::channel();
+    let watched = Arc::clone(&service);
+    thread::spawn(move || watched.keep_watching(service::WATCH_EVERY, &unwatched));
     let reloading = Reloading {
         file: args.config.clone(),
         service: Arc::clone(&service),
@@ -95,7 +98,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     // Its sender lives as long as the program.
     let _ = ended.recv();
     manager.tell(Condition::Stopping);
-    drop(running);
+    drop((running, watching));
     service.stop();
     // Behind it: whoever has a request at work is answered, and who comes meanwhile as well.
     drop(api);

@@ -4,7 +4,7 @@
 //! new one.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -152,6 +152,8 @@ pub(crate) struct Entry {
     pub(crate) admin: ConnectionId,
     /// Who has it, as far as its address tells.
     pub(crate) party: IpAddr,
+    /// Its end of the Admin connection.
+    pub(crate) peer: SocketAddr,
     /// It is that of a function, and stays whichever hosts may connect.
     pub(crate) of_function: bool,
     /// The Admin connection has gone: I/O connections are on their way out.
@@ -169,11 +171,16 @@ struct Queue {
 }
 
 impl Entry {
-    pub(crate) fn new(association: Arc<Association>, admin: ConnectionId, peer: IpAddr) -> Self {
+    pub(crate) fn new(
+        association: Arc<Association>,
+        admin: ConnectionId,
+        peer: SocketAddr,
+    ) -> Self {
         Self {
             association,
             admin,
-            party: party(peer),
+            peer,
+            party: party(peer.ip()),
             of_function: false,
             ended: false,
             queues: BTreeMap::new(),

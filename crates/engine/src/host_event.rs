@@ -1,5 +1,5 @@
-//! What hosts did or failed to do that cost them a connection, for whoever runs the target: the
-//! last few of them.
+//! What hosts did, for whoever runs the target: the last few events that cost one a connection, and
+//! these and all that come and go for whoever wants to be told at once.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,10 +12,16 @@ use flashyard_time::Time;
 /// How many are kept: hosts can make as many as they like.
 const KEPT: usize = 64;
 
-/// A connection or an association that the target has ended because of its host. Shown as one line.
+/// Hears of each event when it happens, on the core where it does, while the target is locked: it
+/// takes the event in and returns.
+pub type Follower = Box<dyn Fn(&HostEvent) + Send + Sync>;
+
+/// A host that has come or gone, or a connection or an association that the target has ended
+/// because of its host. Shown as one line.
 #[derive(Clone, Debug)]
 pub struct HostEvent {
-    /// Counts from 1, without gaps: tells what is new, and how many have been missed.
+    /// Of those that are kept: counts from 1, without gaps, and tells what is new, and how many
+    /// have been missed. 0 of others.
     pub number: u64,
     /// When, by the clock of the runtime.
     pub at: Time,
@@ -41,6 +47,13 @@ pub struct HostEventController {
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostEventKind {
+    /// It has a controller now.
+    Connected,
+    /// Its controller has gone. It had said so before, or its connection just ended.
+    Ended {
+        /// It had said so.
+        with_notice: bool,
+    },
     /// Nothing was heard of the host for its Keep Alive Timeout: its association was ended.
     KeepAliveExpired,
     /// The host is not among those that may connect to this tenant. It is answered that there is no
@@ -66,6 +79,11 @@ impl fmt::Display for HostEvent {
             None => write!(f, "{}: ", self.peer)?,
         }
         match self.kind {
+            HostEventKind::Connected => f.write_str("connected"),
+            HostEventKind::Ended { with_notice: true } => f.write_str("left"),
+            HostEventKind::Ended { with_notice: false } => {
+                f.write_str("gone without a word, or its connection was lost")
+            }
             HostEventKind::KeepAliveExpired => f.write_str("the keep-alive timer expired"),
             HostEventKind::NotAllowed => {
                 f.write_str("refused, for it is not among the hosts that may connect to the tenant")
@@ -80,6 +98,7 @@ impl fmt::Display for HostEvent {
 pub(crate) struct HostEvents {
     kept: VecDeque<HostEvent>,
     count: u64,
+    follower: Option<Follower>,
 }
 
 impl HostEvents {
@@ -90,7 +109,21 @@ impl HostEvents {
         }
         self.count += 1;
         let number = self.count;
-        self.kept.push_back(HostEvent { number, ..event });
+        let event = HostEvent { number, ..event };
+        self.tell(&event);
+        self.kept.push_back(event);
+    }
+
+    /// From now on this one is told.
+    pub(crate) fn follow(&mut self, follower: Follower) {
+        self.follower = Some(follower);
+    }
+
+    /// Tells of one that is not kept here.
+    pub(crate) fn tell(&self, event: &HostEvent) {
+        if let Some(follower) = &self.follower {
+            follower(event);
+        }
     }
 
     /// The last ones, oldest first.

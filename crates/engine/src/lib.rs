@@ -48,7 +48,7 @@ pub use crate::core::Core;
 pub use alive::Alive;
 pub use config::{ConfigError, Limits, NamespaceSpec, SubsystemNames, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
-pub use host_event::{HostEvent, HostEventController, HostEventKind};
+pub use host_event::{Follower, HostEvent, HostEventController, HostEventKind};
 pub use ledger::{Cause, Moved, Recent, Sample, Stages, Why};
 pub use snapshot::{
     ControllerSnapshot, Counters, Life, NamespaceSnapshot, Snapshot, TenantSnapshot,

@@ -20,7 +20,7 @@ use crate::alive::Census;
 use crate::association::{ConnectionId, Entry, TenantShared};
 use crate::forwarding::{Peers, Reply, Request};
 use crate::handle::Report;
-use crate::host_event::HostEvents;
+use crate::host_event::{Follower, HostEvents};
 use crate::message::Message;
 use crate::part::party;
 use crate::{
@@ -259,6 +259,11 @@ impl Target {
     /// Something for whoever runs the target. Its number is given here.
     pub fn report(&self, event: HostEvent) {
         self.lock().host_events.add(event);
+    }
+
+    /// Has `follower` told of what hosts do from now on.
+    pub fn follow_hosts(&self, follower: Follower) {
+        self.lock().host_events.follow(follower);
     }
 
     /// The home core has looked at a device again.

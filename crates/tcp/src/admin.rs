@@ -77,8 +77,10 @@ impl AdminQueue {
     /// The connection has gone, or is not listened to any more, and the association with it.
     pub(crate) fn end_association(&self) {
         self.has_ended.set(true);
-        let target = self.connection.core().target();
-        target.end_association(&self.association, self.has_said_goodbye.get());
+        let core = self.connection.core();
+        let (goodbye, now) = (self.has_said_goodbye.get(), core.rt().now());
+        core.target()
+            .end_association(&self.association, goodbye, now);
     }
 
     async fn on_pdu(&self, pdu: &Pdu) -> Result<(), End> {

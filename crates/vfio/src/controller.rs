@@ -223,7 +223,7 @@ impl Controller {
             queue.stop();
         }
         core.target()
-            .end_association(&self.association, with_notice);
+            .end_association(&self.association, with_notice, core.rt().now());
         core.forget(self.id, None);
     }
 

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::control::{ErrorKind, HasKind, Progress};
+use crate::control::{ErrorKind, EventView, HasKind, Progress};
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,6 +106,9 @@ pub(super) enum Update {
     Progress(Progress),
     Done(Text),
     Failed(Problem),
+    Happened(EventView),
+    /// Nothing has happened; whether the client is there.
+    Beat,
 }
 
 impl Update {
@@ -114,6 +117,8 @@ impl Update {
             Self::Progress(progress) => named("progress", &text(&progress)),
             Self::Done(Text::Json(view) | Text::Metrics(view)) => named("done", &view),
             Self::Failed(problem) => named("failed", &text(&problem)),
+            Self::Happened(event) => named("event", &text(&event)).id(event.id),
+            Self::Beat => Event::default().comment("nothing new"),
         }
     }
 }
@@ -130,6 +135,15 @@ pub(super) fn events<U: Send + 'static>(
     let all = stream::unfold((updates, until), |(mut updates, until)| async {
         let next = updates.recv().await?;
         Some((Ok::<_, Infallible>(next.event()), (updates, until)))
+    });
+    Sse::new(all).into_response()
+}
+
+/// The same of what goes on without end; who reads it slowly holds up only who sends it.
+pub(super) fn event_stream(updates: mpsc::Receiver<Update>) -> Answered {
+    let all = stream::unfold(updates, |mut updates| async {
+        let next = updates.recv().await?;
+        Some((Ok::<_, Infallible>(next.event()), updates))
     });
     Sse::new(all).into_response()
 }

@@ -36,6 +36,13 @@ impl Call {
             Request::Health(HealthAsk::Unmute(code)) => delete(muted(*code)),
             Request::Metrics => get("/metrics".to_owned()),
             Request::Traffic => get("/traffic".to_owned()),
+            Request::Events(ask) => Self {
+                follow: ask.follow,
+                ..get("/events".to_owned()).with(&Query {
+                    after: ask.after.clone(),
+                    ..Query::default()
+                })
+            },
             Request::ShowTarget => get("/target".to_owned()),
             Request::SetTarget(settings) => {
                 send(Method::PATCH, "/target".to_owned(), text(settings))

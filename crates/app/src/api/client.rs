@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -13,11 +14,15 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::answer::{METRICS, Problem, text};
 use super::call::Call;
 use super::{BODY_BYTES_MAX, PREFIX, SOCKET};
-use crate::control::{ErrorKind, HasKind, Progress, Request};
+use crate::control::{ErrorKind, EventView, EventsAsk, HasKind, Progress, Request};
+
+/// How often somebody who waits for events looks after something else.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// Why a target that was asked gave nothing.
 #[derive(Debug)]
@@ -106,23 +111,8 @@ async fn exchange(
     call: Call,
     follow: impl FnMut(Progress),
 ) -> Result<Vec<u8>, AskError> {
-    let path = state.join(SOCKET);
-    let stream = UnixStream::connect(&path).await;
-    let stream = stream.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            AskError::NoTarget(state.to_owned())
-        }
-        _ => AskError::Unreachable(path, error),
-    })?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
-    tokio::spawn(connection);
     let followed = call.follow;
-    let answer = sender.send_request(request(call)).await.map_err(lost)?;
-    if !answer.status().is_success() {
-        let body = answer.into_body().collect().await.map_err(lost)?.to_bytes();
-        let problem = serde_json::from_slice(&body).map_err(AskError::NotUnderstood)?;
-        return Err(AskError::Refused(problem));
-    }
+    let answer = send(state, call).await?;
     if followed {
         return followed_to_the_end(answer, follow).await;
     }
@@ -133,6 +123,27 @@ async fn exchange(
         true => text(&String::from_utf8_lossy(&body)).into_bytes(),
         false => body.into(),
     })
+}
+
+/// Sends a call; gives the answer where that is no refusal.
+async fn send(state: &Path, call: Call) -> Result<Response<Incoming>, AskError> {
+    let path = state.join(SOCKET);
+    let stream = UnixStream::connect(&path).await;
+    let stream = stream.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            AskError::NoTarget(state.to_owned())
+        }
+        _ => AskError::Unreachable(path, error),
+    })?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(request(call)).await.map_err(lost)?;
+    if !answer.status().is_success() {
+        let body = answer.into_body().collect().await.map_err(lost)?.to_bytes();
+        let problem = serde_json::from_slice(&body).map_err(AskError::NotUnderstood)?;
+        return Err(AskError::Refused(problem));
+    }
+    Ok(answer)
 }
 
 fn request(call: Call) -> HttpRequest<Full<Bytes>> {
@@ -154,6 +165,61 @@ fn request(call: Call) -> HttpRequest<Full<Bytes>> {
 
 fn lost(error: hyper::Error) -> AskError {
     AskError::Lost(io::Error::other(error))
+}
+
+/// Gives each event that happens at a target, in its order, to `take`, and now and then nothing,
+/// until that wants no more. The target ends it by going away.
+pub fn follow(
+    state: &Path,
+    after: Option<String>,
+    take: impl FnMut(Option<EventView>) -> bool,
+) -> Result<(), AskError> {
+    let call = Call::of(&Request::Events(EventsAsk {
+        after,
+        follow: true,
+    }));
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build();
+    let runtime = runtime.map_err(AskError::Lost)?;
+    runtime.block_on(async {
+        let answer = send(state, call).await?;
+        events(answer, take).await
+    })
+}
+
+async fn events(
+    answer: Response<Incoming>,
+    mut take: impl FnMut(Option<EventView>) -> bool,
+) -> Result<(), AskError> {
+    let mut body = answer.into_body();
+    let mut come = Vec::new();
+    loop {
+        let frame = match timeout(LOOK, body.frame()).await {
+            Err(_) if take(None) => continue,
+            Err(_) => return Ok(()),
+            Ok(frame) => frame,
+        };
+        let Some(frame) = frame else {
+            return Err(AskError::Lost(io::ErrorKind::UnexpectedEof.into()));
+        };
+        if let Ok(data) = frame.map_err(lost)?.into_data() {
+            come.extend_from_slice(&data);
+        }
+        while let Some(end) = come.windows(2).position(|two| two == b"\n\n") {
+            let event: Vec<u8> = come.drain(..end + 2).collect();
+            match event_of(&event) {
+                (name, data) if name == b"event" && !take(Some(read(&data)?)) => {
+                    return Ok(());
+                }
+                (name, data) if name == b"failed" => {
+                    return Err(AskError::Refused(read(&data)?));
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// Reads server-sent events up to the one with the outcome.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use axum::Router;
@@ -18,11 +19,12 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Problem, Text, Update, events, page_of, text};
+use super::answer::{Problem, Text, Update, event_stream, events, page_of, text};
 use super::openapi;
 use super::operations::{OPERATIONS, Operation};
 use super::page;
@@ -30,7 +32,7 @@ use super::parts::Parts;
 use super::seats::{Seat, Seats, Work};
 use super::tokens::Tokens;
 use super::{BODY_BYTES_MAX, PREFIX, Serve};
-use crate::control::{Asker, ErrorKind, HasKind, Progress, Request, Shows};
+use crate::control::{Asker, ErrorKind, EventView, HasKind, Progress, Request, Shows};
 
 /// After a failed accept: until the next try.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -38,6 +40,14 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long the rest of an answer may take on a connection that gives way to another, or when the
 /// target ends.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// Clients of a way in that may follow events at a time, so that others find a place.
+const FOLLOWERS: usize = 16;
+/// Events on their way to one that follows them.
+const ON_THE_WAY: usize = 16;
+/// How often it is tried to send an event, and how long after each.
+const TRIES: usize = 300;
+const NEXT_TRY: Duration = Duration::from_millis(100);
 
 /// All who come by one way: those of one never keep those of another out.
 pub(super) struct Listener {
@@ -141,8 +151,9 @@ where
     E: HasKind + 'static,
 {
     let mut router = Router::new();
+    let followers = Arc::new(Semaphore::new(FOLLOWERS));
     for operation in OPERATIONS {
-        let serve = Arc::clone(serve);
+        let (serve, followers) = (Arc::clone(serve), Arc::clone(&followers));
         let path = format!("{PREFIX}{}", operation.path);
         let handler = move |Extension(seat): Extension<Seat>,
                             Extension(tokens): Extension<Option<Arc<Tokens>>>,
@@ -156,6 +167,7 @@ where
                 query,
                 headers,
                 body,
+                followers,
             };
             answer(operation, asked, &seat, serve)
                 .await
@@ -214,6 +226,7 @@ struct Asked {
     query: Option<String>,
     headers: HeaderMap,
     body: Body,
+    followers: Arc<Semaphore>,
 }
 
 async fn answer<T, E>(
@@ -247,10 +260,21 @@ where
         &body,
         follow,
     );
+    let last = asked.headers.get("last-event-id");
+    let last = last.and_then(|id| id.to_str().ok()).map(str::to_owned);
     let request = parts
+        .map(|parts| parts.after_event(last))
         .and_then(operation.read)
         .map_err(|why| Problem::of(&why))?;
     match follow {
+        true if matches!(request, Request::Events(_)) => {
+            let permit = asked.followers.try_acquire_owned().map_err(|_| {
+                let detail =
+                    format!("{FOLLOWERS} programs follow events here already: end one of them");
+                Problem::new(ErrorKind::Unavailable, detail)
+            })?;
+            Ok(stream_it(request, serve, (work, permit)))
+        }
         true => Ok(follow_it(request, serve, work)),
         false => carry_out(request, serve, work).await,
     }
@@ -331,10 +355,32 @@ where
     events(updates, watch)
 }
 
+/// Tells what happens, until the client goes or the target ends.
+fn stream_it<T, E>(
+    request: Request,
+    serve: Arc<impl Serve<T, E>>,
+    held: (Work, OwnedSemaphorePermit),
+) -> Response
+where
+    T: Shows,
+    E: HasKind + 'static,
+{
+    let (send, updates) = mpsc::channel(ON_THE_WAY);
+    spawn_blocking(move || {
+        let client = Follower(send);
+        if let Err(problem) = outcome(&*serve, request, &client) {
+            // One that does not hear it has gone.
+            let _ = client.0.try_send(Update::Failed(problem));
+        }
+        drop(held);
+    });
+    event_stream(updates)
+}
+
 fn outcome<T, E>(
     serve: &impl Serve<T, E>,
     request: Request,
-    client: &Client,
+    client: &dyn Asker,
 ) -> Result<Text, Problem>
 where
     T: Shows,
@@ -382,5 +428,33 @@ impl Asker for Client {
             // One that does not hear it has gone.
             let _ = updates.send(Update::Progress(progress));
         }
+    }
+
+    fn send(&self, _: Option<EventView>) -> bool {
+        false
+    }
+}
+
+/// A client that follows what happens.
+struct Follower(mpsc::Sender<Update>);
+
+impl Asker for Follower {
+    fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    fn tell(&self, _: Progress) {}
+
+    fn send(&self, event: Option<EventView>) -> bool {
+        let mut update = event.map_or(Update::Beat, Update::Happened);
+        for _ in 0..TRIES {
+            match self.0.try_send(update) {
+                Ok(()) => return true,
+                Err(TrySendError::Closed(_)) => return false,
+                Err(TrySendError::Full(back)) => update = back,
+            }
+            thread::sleep(NEXT_TRY);
+        }
+        false
     }
 }

@@ -10,10 +10,11 @@ use super::parts::{
     NewName, NewOwner, NewPolicy, NewPool, NewVolume, NotUnderstood, Parts,
 };
 use crate::control::{
-    AppliedView, ArrayChange, CalibrationView, DeviceView, DiffView, FoundPartitionsView,
-    FunctionChange, FunctionView, HealthAsk, HealthView, ImportView, KindName, PartitionView,
-    PoolView, Request, SnapshotAsk, SnapshotChange, SnapshotName, SnapshotView, StatusView,
-    TargetView, TenantChange, TenantView, TrafficView, VolumeChange, VolumeView, WhyView,
+    AppliedView, ArrayChange, CalibrationView, DeviceView, DiffView, EventsAsk, EventsView,
+    FoundPartitionsView, FunctionChange, FunctionView, HealthAsk, HealthView, ImportView, KindName,
+    PartitionView, PoolView, Request, SnapshotAsk, SnapshotChange, SnapshotName, SnapshotView,
+    StatusView, TargetView, TenantChange, TenantView, TrafficView, VolumeChange, VolumeView,
+    WhyView,
 };
 use crate::spec::{
     DeviceSpec, Document, FunctionSpec, PartitionSpec, PoolSpec, TargetSettings, TenantSpec,
@@ -118,6 +119,12 @@ operations! {
         -> of::<String> => |_| Ok(Request::Metrics);
     GET "/traffic" [] "What came to volumes since the target started, and how long it took."
         -> of::<TrafficView> => |_| Ok(Request::Traffic);
+    GET "/events" ["after"]
+        "What has happened, after the event `after`; as `text/event-stream` also what is still to come."
+        -> of::<EventsView> => |p| {
+        let after = p.query.after;
+        Ok(Request::Events(EventsAsk { after, follow: p.follow }))
+    };
     GET "/target" [] "The target's own settings."
         -> of::<TargetView> => |_| Ok(Request::ShowTarget);
     PATCH "/target" [] "Changes settings of the target."

@@ -57,6 +57,9 @@ pub(super) struct Query {
     /// Where the part begins, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<u64>,
+    /// The last event that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -137,6 +140,12 @@ impl Parts {
             body: body.to_vec(),
             follow,
         })
+    }
+
+    /// Whoever comes back names the last event that they have got.
+    pub(super) fn after_event(mut self, id: Option<String>) -> Self {
+        self.query.after = id.or(self.query.after);
+        self
     }
 
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, NotUnderstood> {

@@ -4,6 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::events::EventView;
+
 /// How far something is that takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
@@ -19,6 +21,9 @@ pub trait Asker {
     fn is_gone(&self) -> bool;
     /// Tells how far it is.
     fn tell(&self, progress: Progress);
+    /// Gives an event to one that follows them, or only finds out whether they are there; false
+    /// when they have gone, or have taken nothing for long.
+    fn send(&self, event: Option<EventView>) -> bool;
 }
 
 /// One that waits for the answer and for nothing else.
@@ -28,6 +33,10 @@ impl Asker for () {
     }
 
     fn tell(&self, _: Progress) {}
+
+    fn send(&self, _: Option<EventView>) -> bool {
+        false
+    }
 }
 
 /// What is answered: JSON, but for what other programs have a form of their own.

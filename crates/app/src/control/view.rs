@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arrays::ArrayView;
 use super::asker::Shows;
+use super::events::EventsView;
 use super::functions::{FunctionRow, FunctionView};
 use super::health::HealthView;
 use super::migration::MigrationView;
@@ -36,6 +37,8 @@ pub enum View {
     Metrics(String),
     /// What came to volumes.
     Traffic(Box<TrafficView>),
+    /// What has happened.
+    Events(EventsView),
     /// The target's own settings.
     Target(TargetView),
     Device(Box<DeviceView>),

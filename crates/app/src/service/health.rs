@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::events::Seen;
 use super::work::Work;
 use super::{Fault, Stack, Subject};
 use crate::control::{
@@ -211,6 +212,18 @@ impl Work<'_> {
             HealthAsk::Mute(code, seconds) => self.mute(code, Some(seconds)),
             HealthAsk::Unmute(code) => self.mute(code, None),
         }
+    }
+
+    /// Has what has changed since `seen` become events.
+    pub(super) fn look_for_events(&mut self, seen: &mut Seen) {
+        if let Ok(View::Health(health)) = self.ask_health(HealthAsk::Show) {
+            seen.problems(&health.problems, &self.service.events);
+        }
+        let devices = self.graph.all(Kind::Device).filter_map(|id| {
+            self.view_array(id)?.rebuild_percent?;
+            Some(self.graph.name(id).to_owned())
+        });
+        seen.rebuilds(devices.collect(), &self.service.events);
     }
 
     /// What is wrong in this way counts again, or not for so many seconds.

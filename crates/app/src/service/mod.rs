@@ -12,6 +12,7 @@ mod cleared;
 mod counted;
 mod crypted;
 mod devices;
+mod events;
 mod export;
 mod fault;
 mod faulty;
@@ -52,14 +53,16 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use flashyard_block::{Class, TenantId};
 use flashyard_drives::FlashStats;
 use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
-use crate::control::{AppliedView, Asker, HealthAsk, How, KindName, Request, TenantChange, View};
+use crate::control::{AppliedView, Asker, EventKind, How, KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
 use crate::sockets::Sockets;
@@ -69,10 +72,12 @@ use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
+pub use events::WATCH_EVERY;
 pub use fault::Fault;
 use fault::{InUse, NotFound, Unavailable};
 pub use policies::PolicyPlan;
 
+use events::{Events, Seen};
 use migration::Migrations;
 use promises::Standings;
 use settings::Listener;
@@ -128,6 +133,7 @@ pub struct Service {
     target: Arc<Target>,
     target_uuid: Uuid,
     run: Run,
+    events: Arc<Events>,
     sockets: Sockets,
     /// Of functions, unless something else is set.
     socket_folder: Option<PathBuf>,
@@ -148,6 +154,8 @@ impl Service {
             ..Stack::default()
         };
         target.set_controller_limits(stack.settings.limits());
+        let events = Events::new(run.life().starts);
+        events.follow(&target);
         let service = Self {
             turns: Turns::default(),
             new_tenants: Mutex::default(),
@@ -158,6 +166,7 @@ impl Service {
             cores,
             target,
             run,
+            events,
             sockets: Sockets::default(),
             migrations: Migrations::default(),
         };
@@ -211,9 +220,17 @@ impl Service {
 
     /// The same for somebody who may go before it is done, or wants to know how far it is.
     pub fn handle_for(&self, request: Request, asker: &dyn Asker) -> Result<View, Fault> {
+        if let Request::Events(ask) = &request {
+            // Who follows them does not keep the target from ending.
+            return Ok(self.events.answer(ask, asker));
+        }
         Work::begin(self, asker).and_then(|mut work| {
             let changes = request.changes();
+            let told = request.told();
             let outcome = work.dispatch(request);
+            if let (Some((what, done)), Ok(_)) = (told, &outcome) {
+                self.events.add(EventKind::Changed, &what, &done);
+            }
             // Before the answer: what was acknowledged is in the copy as well.
             if changes {
                 if let Err(fault) = work.forget_imported_names() {
@@ -262,9 +279,24 @@ impl Service {
         }
     }
 
+    /// Looks for what nobody says, again and again, until the other end of `ended` is dropped.
+    pub fn keep_watching(&self, every: Duration, ended: &Receiver<()>) {
+        let mut seen = Seen::default();
+        loop {
+            // When the target ends there is nothing to be seen any more.
+            if let Ok(mut work) = self.work() {
+                work.look_for_events(&mut seen);
+            }
+            if ended.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+
     /// Ends serving: takes no new command, waits for the commands that run, finishes what is in
     /// flight and closes everything.
     pub fn stop(&self) {
+        self.events.close();
         self.release_hangs();
         self.turns.close();
         self.end_functions();
@@ -285,26 +317,6 @@ impl Service {
 
     fn work(&self) -> Result<Work<'_>, Fault> {
         Work::begin(self, &())
-    }
-}
-
-impl Request {
-    /// Whether it may change something.
-    fn changes(&self) -> bool {
-        !matches!(
-            self,
-            Self::Status
-                | Self::Health(HealthAsk::Show)
-                | Self::Metrics
-                | Self::Traffic
-                | Self::ShowTarget
-                | Self::List(_)
-                | Self::Show(..)
-                | Self::Why { .. }
-                | Self::AskSnapshots(_)
-                | Self::Export
-                | Self::Backup(_)
-        )
     }
 }
 
@@ -350,6 +362,7 @@ impl Work<'_> {
             Request::Health(ask) => self.ask_health(ask),
             Request::Metrics => Ok(self.metrics()),
             Request::Traffic => Ok(self.view_traffic()),
+            Request::Events(ask) => Ok(self.service.events.answer(&ask, self.asker)),
             Request::ShowTarget => Ok(self.view_target()),
             Request::List(kind) => {
                 if kind != KindName::Tenant && kind != KindName::Volume {

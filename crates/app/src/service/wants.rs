@@ -95,6 +95,7 @@ impl Stack {
             | Request::Health(_)
             | Request::Metrics
             | Request::Traffic
+            | Request::Events(_)
             | Request::AskSnapshots(_)
             | Request::ShowTarget
             | Request::List(_)

@@ -1,11 +1,12 @@
 //! What operators watch while it goes on: times of I/O.
 
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{PROGRAM, Scratch, Target, expect_failure, path, target_perf};
+use crate::rig::{PROGRAM, Scratch, Target, expect_failure, path, target_perf, target_perf_output};
 
 /// A target with a volume for tenant `db`.
 fn with_volume(scratch: &Scratch) -> Target {
@@ -218,4 +219,117 @@ fn iostat_waits_for_a_target_that_is_started_again_and_for_no_other() {
         .args(["iostat", "1", "--state", &state])
         .output();
     expect_failure(&none.expect("the program starts"), 1, "no target runs on");
+}
+
+fn event(line: &str) -> Value {
+    serde_json::from_str(line).expect("each line is an event")
+}
+
+#[test]
+fn events_tell_who_came_what_changed_and_what_was_missed() {
+    let scratch = Scratch::new("events");
+    let target = with_volume(&scratch);
+    let mut following = Watching::start(&target, "events --follow --json");
+    let mut until = |kind: &str, said: &str| {
+        loop {
+            let event = event(&following.line());
+            let detail = event["detail"].as_str().expect("text");
+            if event["kind"] == kind && detail.contains(said) {
+                return event;
+            }
+        }
+    };
+    let started = until("started", "start number 1");
+    assert_eq!(
+        (&started["id"], &started["missed"]),
+        (&Value::from("1-1"), &Value::Null)
+    );
+    assert_eq!(
+        until("changed", "created for tenant db")["what"],
+        "volume v"
+    );
+    target_perf(&target, &["--rw", "randread"]);
+    let connected = until("connected", "of db");
+    assert_eq!(connected["what"], "tenant db");
+    until("disconnected", "left");
+    target.json(&[
+        "tenant",
+        "set",
+        "db",
+        "--host",
+        "nqn.2026-11.dev.flashyard:nobody",
+    ]);
+    until("changed", "changed");
+    let perf = target_perf_output(&target, &["--rw", "randread"]);
+    assert!(!perf.status.success());
+    until("refused", "it is not among the hosts");
+    // Refused requests and those that only look change nothing.
+    target.refused(
+        &["tenant", "set", "nobody", "--weight", "2"],
+        "there is no tenant",
+    );
+    target.json(&["volume", "list"]);
+    target.json(&["health", "mute", "POOL_FULL", "--for", "90s"]);
+    let muted = until("changed", "does not count for 90 s");
+    let lines = text(&target.run(&["events"]));
+    assert_eq!(
+        lines
+            .lines()
+            .filter(|line| line.contains("  changed  "))
+            .count(),
+        7,
+        "{lines}"
+    );
+    let after = muted["id"].as_str().expect("text").to_owned();
+    let none = text(&target.run(&["events", "--after", &after]));
+    assert_eq!(none, "");
+
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    let missed = until("missed", "of another run");
+    assert_eq!(missed["missed"], Value::Null);
+    assert_eq!(until("started", "start number 2")["id"], "2-1");
+    let (status, said) = following.end("-INT");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("the target is back"), "{said}");
+
+    // A target that ends does not wait for those who follow.
+    let following = Watching::start(&target, "events --follow");
+    assert_eq!(target.terminate(), 0);
+    following.end("-TERM");
+}
+
+#[test]
+fn a_problem_that_appears_is_an_event() {
+    let scratch = Scratch::new("events-health");
+    let target = with_volume(&scratch);
+    let mut following = Watching::start(&target, "events --follow --json");
+    let bad = "device create bad0 --kind fault --device null0 --fault poison,every=9";
+    target.json(&[
+        "device", "create", "null0", "--kind", "null", "--size", "8MiB",
+    ]);
+    target.json(&bad.split(' ').collect::<Vec<_>>());
+    loop {
+        let event = event(&following.line());
+        if event["kind"] == "problem" {
+            assert_eq!(event["what"], "FAULTS_INJECTED");
+            break;
+        }
+    }
+}
+
+/// As a page in a browser follows events: it names the last one that it has got in a header.
+#[test]
+fn a_stream_of_events_goes_on_where_its_client_was() {
+    let scratch = Scratch::new("events-stream");
+    let target = with_volume(&scratch);
+    let mut socket = UnixStream::connect(target.state.join("api.sock")).expect("it listens");
+    let request = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nLast-Event-ID: 1-3\r\n\r\n";
+    socket.write_all(request.as_bytes()).expect("it is taken");
+    let lines = BufReader::new(socket).lines().map_while(Result::ok);
+    let ids: Vec<String> = lines
+        .filter(|line| line.starts_with("id: "))
+        .take(3)
+        .collect();
+    assert_eq!(ids, ["id: 1-4", "id: 1-5", "id: 1-6"]);
 }

@@ -201,13 +201,16 @@ impl Target {
     }
 
     /// The Admin connection has gone, and with it the association.
-    pub fn end_association(&self, association: &Association, with_notice: bool) {
+    pub fn end_association(&self, association: &Association, with_notice: bool, now: Time) {
         let mut state = self.lock();
         let Some(entry) = state.associations.get_mut(&association.cntlid) else {
             return;
         };
-        entry.ended = true;
+        let was_there = !std::mem::replace(&mut entry.ended, true);
         self.close_all(entry.connections());
+        if was_there && let Some(entry) = state.associations.get(&association.cntlid) {
+            state.tell(entry, HostEventKind::Ended { with_notice }, now);
+        }
         if !with_notice && let Some(tenant) = state.tenant_mut(association) {
             tenant.past.unsafe_shutdowns += 1;
         }
@@ -334,8 +337,9 @@ impl Target {
         let bounds = (limits, (caller.capabilities)(&limits));
         let controller = Controller::new(id, kind, request.host(), kato, bounds, now);
         let association = Association::new(controller, tenant, self.census.controller());
-        let mut entry = Entry::new(association.clone(), caller.connection, caller.peer.ip());
+        let mut entry = Entry::new(association.clone(), caller.connection, caller.peer);
         entry.of_function = request.of_function;
+        state.tell(&entry, HostEventKind::Connected, now);
         state.associations.insert(id.0, entry);
         Ok(AdminSeat { association, queue })
     }
@@ -457,6 +461,19 @@ impl State {
         beside
             .map(|entry| ControllerId(entry.association.cntlid))
             .collect()
+    }
+
+    /// Tells whoever follows what hosts do that one of a tenant has come or gone.
+    fn tell(&self, entry: &Entry, kind: HostEventKind, now: Time) {
+        if entry.association.tenant.is_some() {
+            self.host_events.tell(&HostEvent {
+                number: 0,
+                at: now,
+                peer: entry.peer,
+                controller: Some(entry.association.for_event()),
+                kind,
+            });
+        }
     }
 
     /// Drops an association of which nothing is left; what was counted stays with the tenant.

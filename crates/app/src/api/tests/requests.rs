@@ -7,6 +7,8 @@ pub(super) const CALLS: &[&str] = &[
     "DELETE /health/EMULATION_LATE/mute\n",
     "GET /metrics\n",
     "GET /traffic\n",
+    "GET /events\n",
+    "GET /events?after=3-17\n",
     "GET /target\n",
     "PATCH /target\n{\"io_queues\":8}",
     "GET /configuration\n",
