@@ -15,6 +15,7 @@ use flashyard_runtime::{Rt, channel, uring};
 
 use crate::graph::NodeId;
 use crate::nodes::Nodes;
+use crate::out::note;
 use crate::published::{Published, Report};
 use crate::service::PolicyPlan;
 
@@ -213,9 +214,9 @@ struct DiesWithItsThread;
 impl Drop for DiesWithItsThread {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!(
-                "flashyard: a core failed, which is a fault of this program: please report the lines above"
-            );
+            note(format_args!(
+                "a core failed, which is a fault of this program: please report the lines above"
+            ));
             process::abort();
         }
     }

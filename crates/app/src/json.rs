@@ -314,8 +314,13 @@ pub fn is_wanted() -> bool {
 
 /// Prints an answer. A list is named by what is in it: `{"devices": [...]}`.
 pub fn print(noun: &str, answer: &impl Serialize) {
+    say_line!("{}", text(noun, answer));
+}
+
+/// An answer as it is printed.
+pub fn text(noun: &str, answer: &impl Serialize) -> String {
     let answer = serde_json::to_value(answer).expect("an answer is plain data");
-    say_line!("{:#}", document(noun, answer));
+    format!("{:#}", document(noun, answer))
 }
 
 /// Prints one of many answers, in a line of its own.

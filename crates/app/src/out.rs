@@ -30,6 +30,11 @@ pub fn note(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "flashyard: {text}");
 }
 
+/// Writes a line of a target to standard output. It goes on when nobody reads that.
+pub fn report(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
 /// Writes `text` and `end`.
 pub fn write(text: fmt::Arguments<'_>, end: &str) {
     let mut out = io::stdout().lock();

@@ -55,13 +55,15 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
         }
     };
     for (what, why) in service.injecting() {
-        eprintln!("flashyard: {what}: {why}");
+        out::note(format_args!("{what}: {why}"));
     }
     for (what, why) in service.faults() {
-        eprintln!("flashyard: {what} is not available: {why}");
+        out::note(format_args!("{what} is not available: {why}"));
     }
     for (tenant, why) in service.doubtful_guarantees()? {
-        eprintln!("flashyard: the guarantee of tenant {tenant} is not known to hold: {why}");
+        out::note(format_args!(
+            "the guarantee of tenant {tenant} is not known to hold: {why}"
+        ));
     }
     let service = Arc::new(service);
     service.follow_migrations();
@@ -72,13 +74,18 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let listening = format!("listening on {}", listening.join(", "));
     manager.tell(Condition::Ready(&listening));
     match args.json {
-        true => json::print("", &Ready::new(&addresses, api_at, milliseconds)),
+        true => {
+            let ready = Ready::new(&addresses, api_at, milliseconds);
+            out::report(format_args!("{}", json::text("", &ready)));
+        }
         false => {
             for address in addresses {
-                println!("listening on {address} (nvme-tcp) after {milliseconds} ms");
+                out::report(format_args!(
+                    "listening on {address} (nvme-tcp) after {milliseconds} ms"
+                ));
             }
             if let Some(address) = api_at {
-                println!("listening on {address} (API)");
+                out::report(format_args!("listening on {address} (API)"));
             }
         }
     }
@@ -247,9 +254,9 @@ fn start(file: Option<&Document>, args: &ServeArgs, directory: &Path) -> Result<
     };
     let state = State::open(directory, if_damaged)?;
     if state.was_restored() {
-        eprintln!(
-            "flashyard: the state store was damaged: its copy has taken its place, the damaged file is state.db.damaged"
-        );
+        out::note(format_args!(
+            "the state store was damaged: its copy has taken its place, the damaged file is state.db.damaged"
+        ));
     }
     let settings = match file {
         Some(file) => Service::settings_at_start(&state, file)?,

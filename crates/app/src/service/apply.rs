@@ -17,6 +17,7 @@ use super::work::Work;
 use super::{Checked, Fault, Over, Service, Stack, Subject, checked};
 use crate::control::{AppliedView, How, KindName, Request, VolumeChange};
 use crate::graph::NodeId;
+use crate::out::note;
 use crate::spec::{Document, Section, Size};
 use crate::state::{Applied, Before, Kind, Phase};
 
@@ -262,7 +263,9 @@ impl Work<'_> {
         let unfinished = self.service.store().unfinished()?;
         if let Some(before) = unfinished {
             for why in self.take_back(&before) {
-                eprintln!("flashyard: what a file was changing could not all be taken back: {why}");
+                note(format_args!(
+                    "what a file was changing could not all be taken back: {why}"
+                ));
             }
         }
         if !self.applied.deleting.is_empty()

@@ -27,6 +27,7 @@ use crate::control::{ArrayHow, KindName, View};
 use crate::cores::Cores;
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
+use crate::out::note;
 use crate::spec::{
     ChannelsSpec, DeviceSpec, FlashSpec, Medium, NamespaceUuid, PoolSpec, RemoteSpec, Size,
     SpecError, Store, VolumeKind,
@@ -376,9 +377,9 @@ impl Service {
                     return;
                 };
                 if let Err(error) = device.stop().await {
-                    eprintln!(
-                        "flashyard: a partition of device {name} could not be stopped ({error:?}); what was flushed is safe"
-                    );
+                    note(format_args!(
+                        "a partition of device {name} could not be stopped ({error:?}); what was flushed is safe"
+                    ));
                 }
                 device.close().await;
             });

@@ -19,6 +19,7 @@ use super::fault::{DriveFault, Invalid, ProfileFault};
 use super::work::Work;
 use crate::control::{DriveRow, DriveView};
 use crate::graph::{Device, NodeId};
+use crate::out::note;
 use crate::published::Report;
 use crate::spec::{ConditionName, DeviceKind, FlashSpec, StoreName, is_file};
 use crate::units;
@@ -77,12 +78,12 @@ pub(super) fn model(name: &str, spec: &FlashSpec) -> Result<ssd::Device, Fault> 
     let profile = profile(&drive.profile).map_err(|fault| wrong(DriveFault::Profile(fault)))?;
     enough_memory(&profile, capacity).map_err(wrong)?;
     if capacity >= LARGE {
-        eprintln!(
-            "flashyard: making device {name}: {} of {}, {}",
+        note(format_args!(
+            "making device {name}: {} of {}, {}",
             units::size(capacity),
             profile.name,
             ConditionName(drive.condition),
-        );
+        ));
     }
     let made = ssd::Device::in_condition(&profile, capacity, drive.seed, drive.condition);
     Ok(made.map_err(|error| match error {

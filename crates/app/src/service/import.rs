@@ -21,6 +21,7 @@ use super::{Checked, Fault, Stack, no_such};
 use crate::control::{ArrayHow, ImportView, ImportedVolume, KindName, View};
 use crate::graph::{self, Identity, NodeId};
 use crate::nodes::Node;
+use crate::out::note;
 use crate::spec::{
     CALIBRATION_UUID, CompressionName, ContentName, Hex, NamespaceUuid, PoolSpec, Section, Size,
     VolumeKind, VolumeSpec, is_copy_uuid,
@@ -336,10 +337,10 @@ impl Work<'_> {
             clear_copies(&pool, &copies).await
         });
         if let Err(error) = cleared {
-            eprintln!(
-                "flashyard: a copy in pool {} is not deleted: {error}",
+            note(format_args!(
+                "a copy in pool {} is not deleted: {error}",
                 spec.name
-            );
+            ));
         }
         Ok((info, volumes))
     }

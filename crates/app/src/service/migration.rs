@@ -29,6 +29,7 @@ use super::work::Work;
 use super::{Checked, Fault, Service, Stack, Subject};
 use crate::control::{KindName, View};
 use crate::graph::NodeId;
+use crate::out::note;
 use crate::spec::{VolumeKind, is_copy_uuid, new_copy_uuid};
 use crate::state::{Kind, MoveRecord, MoveStage, Phase, VolumeRecord};
 
@@ -477,10 +478,10 @@ impl Work<'_> {
                 MoveStage::Leaving => self.delete_left(id),
             };
             if let Err(fault) = resumed {
-                eprintln!(
-                    "flashyard: volume {} is not moved now: {fault}",
+                note(format_args!(
+                    "volume {} is not moved now: {fault}",
                     record.spec.name
-                );
+                ));
             }
         }
     }
@@ -551,7 +552,7 @@ impl Service {
                     ended
                 });
                 if let Err(fault) = ended {
-                    eprintln!("flashyard: {fault}");
+                    note(format_args!("{fault}"));
                 }
             });
         }));

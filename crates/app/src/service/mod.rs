@@ -65,6 +65,7 @@ use uuid::Uuid;
 use crate::control::{AppliedView, Asker, EventKind, How, KindName, Request, TenantChange, View};
 use crate::cores::Cores;
 use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
+use crate::out::note;
 use crate::sockets::Sockets;
 use crate::spec::{Address, ClassName, Document, TargetSettings, TenantSpec};
 use crate::state::muted::Muted;
@@ -234,7 +235,7 @@ impl Service {
             // Before the answer: what was acknowledged is in the copy as well.
             if changes {
                 if let Err(fault) = work.forget_imported_names() {
-                    eprintln!("flashyard: what was imported is not noted: {fault}");
+                    note(format_args!("what was imported is not noted: {fault}"));
                 }
                 work.hold_hosts_back(None);
                 work.renew_copy();
@@ -304,9 +305,9 @@ impl Service {
         self.close_devices();
         self.cores.end();
         if let Err(error) = counted::end_run(&mut self.store(), &self.target, &self.run) {
-            eprintln!(
-                "flashyard: the counters of the last minute are lost, and this end counts as an unsafe shutdown: {error}"
-            );
+            note(format_args!(
+                "the counters of the last minute are lost, and this end counts as an unsafe shutdown: {error}"
+            ));
         }
     }
 

@@ -28,12 +28,14 @@ impl Managed {
         let patience = Some(Duration::from_mins(2));
         socket.set_read_timeout(patience).expect("it can wait");
         let log = fs::File::create(scratch.join("log")).expect("it is ours");
-        let child = serve(scratch, more)
+        // Nobody reads what it writes to standard output: the pipe is closed.
+        let mut child = serve(scratch, more)
             .env("NOTIFY_SOCKET", name)
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
             .expect("the program starts");
+        drop(child.stdout.take());
         let target = Target {
             child,
             address: String::new(),
@@ -107,6 +109,32 @@ fn the_manager_hears_of_the_start_and_of_the_end() {
     assert_eq!(names(&managed.devices()), [""; 0]);
     assert_eq!(terminate(&mut managed.target.child), 0);
     assert_eq!(managed.told()[0], "STOPPING=1");
+}
+
+/// As when its terminal is closed: what it says on SIGHUP and at its end is lost, and no more.
+#[test]
+fn a_target_whose_messages_nobody_reads_goes_on() {
+    let scratch = Scratch::new("unread");
+    for more in [&[][..], &["--json"]] {
+        let mut child = serve(&scratch, more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        drop((child.stdout.take(), child.stderr.take()));
+        let mut target = Target {
+            child,
+            address: String::new(),
+            state: scratch.join("state"),
+        };
+        while !target.run(&["status"]).status.success() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        hang_up(&target.child);
+        hang_up(&target.child);
+        assert_eq!(names(&target.json(&["device", "list"])), [""; 0]);
+        assert_eq!(terminate(&mut target.child), 0);
+    }
 }
 
 #[test]
