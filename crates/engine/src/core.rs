@@ -229,8 +229,14 @@ impl Core {
         &self.target
     }
 
-    pub(crate) fn index(&self) -> usize {
+    /// Its number among the cores of the target.
+    pub fn index(&self) -> usize {
         self.index
+    }
+
+    /// Has another core do something for a front end. False if there is no such core (any more).
+    pub fn run_on(&self, core: usize, act: impl FnOnce(&Rc<Core>) + Send + 'static) -> bool {
+        self.target.tell(core, Message::Run(Box::new(act)))
     }
 
     /// A latency-sensitive command has come.
@@ -422,6 +428,7 @@ impl Core {
                 }
             }
             Message::FenceLifted => self.fence.notify_all(),
+            Message::Run(act) => act(self),
             Message::DeviceResized(device) => self.look_at(&device),
             Message::Close { serial } => self.with(serial, |connection| connection.close()),
             Message::Abort {

@@ -1,11 +1,14 @@
 //! What cores tell each other. Each core has one inbox; nothing here is on the path of an I/O but
 //! the hand-over.
 
+use std::rc::Rc;
+
 use flashyard_runtime::Detached;
 
 use crate::DeviceHandle;
 use crate::association::ConnectionId;
 use crate::connection::Serve;
+use crate::core::Core;
 use crate::forwarding::{Reply, Request};
 
 /// A message to a core.
@@ -36,6 +39,8 @@ pub(crate) enum Message {
     FenceLifted,
     /// A device of yours may have grown.
     DeviceResized(DeviceHandle),
+    /// Do this, for a front end.
+    Run(Box<dyn FnOnce(&Rc<Core>) + Send>),
     /// An I/O for a device of yours.
     Request(Request),
     /// An I/O of yours has come back from the home core of its device.

@@ -19,13 +19,48 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::remains::Remains;
 
-/// Mapped memory. Its end is left to a thread: if it is the last one of its memory, the kernel
-/// frees all pages of that, however little of it is mapped.
+/// Mapped memory, as one core has it.
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     writable: bool,
+    whole: Arc<Whole>,
+}
+
+/// Mapped memory for any core: it is mapped once, until no core has it any more.
+#[derive(Clone)]
+pub struct SharedMapping {
+    whole: Arc<Whole>,
+    writable: bool,
+}
+
+impl SharedMapping {
+    /// The same memory for this core.
+    pub fn mapping(&self) -> Mapping {
+        let start = std::ptr::with_exposed_provenance_mut(self.whole.start);
+        Mapping {
+            start: NonNull::new(start).expect("nothing is mapped at 0"),
+            len: self.whole.len,
+            writable: self.writable,
+            whole: self.whole.clone(),
+        }
+    }
+}
+
+/// One mapping, whoever has it. Its end is left to a thread: if it is the last one of its memory,
+/// the kernel frees all pages of that, however little of it is mapped.
+struct Whole {
+    start: usize,
+    len: usize,
     space: Space,
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        let (start, len, space) = (self.start, self.len, self.space.clone());
+        let remains = REMAINS.get_or_init(Remains::default);
+        remains.leave(Area { start, len, space });
+    }
 }
 
 /// What mappings of one owner take of this process's addresses, from when they are made until they
@@ -139,13 +174,26 @@ impl Mapping {
         let (anywhere, shared) = (std::ptr::null_mut(), MapFlags::SHARED | MapFlags::NORESERVE);
         // SAFETY: a new mapping at a place that the kernel chooses replaces nothing.
         let start = unsafe { mmap(anywhere, len, protection, shared, file, offset)? };
-        let start = NonNull::new(start.cast()).ok_or(Refused::Range)?;
+        let start: NonNull<u8> = NonNull::new(start.cast()).ok_or(Refused::Range)?;
+        let whole = Whole {
+            start: start.expose_provenance().get(),
+            len,
+            space: space.clone(),
+        };
         Ok(Self {
             start,
             len,
             writable,
-            space: space.clone(),
+            whole: Arc::new(whole),
         })
+    }
+
+    /// The same memory for other cores.
+    pub fn share(&self) -> SharedMapping {
+        SharedMapping {
+            whole: self.whole.clone(),
+            writable: self.writable,
+        }
     }
 
     /// Bytes.
@@ -228,15 +276,6 @@ impl Mapping {
     pub(crate) fn place(&self, at: usize, len: usize) -> Option<*mut u8> {
         let end = at.checked_add(len)?;
         (end <= self.len).then(|| self.start.as_ptr().wrapping_add(at))
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        let start = self.start.expose_provenance().get();
-        let (len, space) = (self.len, self.space.clone());
-        let remains = REMAINS.get_or_init(Remains::default);
-        remains.leave(Area { start, len, space });
     }
 }
 

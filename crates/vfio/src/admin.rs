@@ -3,33 +3,41 @@
 
 use std::rc::Rc;
 
-use flashyard_controller::pcie::{Bounds, Doorbell, PAGE, Segment, prp};
+use flashyard_controller::pcie::{Bounds, PAGE, Segment, SubmissionQueue, prp};
 use flashyard_controller::{AdminOutcome, Answer, CommandError, Transfer};
+use flashyard_engine::front::ConnectionId;
 use flashyard_nvme::command::{Fuse, Psdt};
 use flashyard_nvme::{AdminOpcode, Status, SubmissionQueueEntry};
 
 use crate::controller::{Controller, NOWHERE};
-use crate::function::VECTORS;
+use crate::function::{State, VECTORS};
 use crate::memory::Unmapped;
+use crate::worker::Worker;
+use crate::workers::Ack;
 
 /// Queues whose shadow doorbells lie in one page.
 const MOST_QUEUES: u16 = 511;
+const NO_QUEUE: Status = Status::INVALID_QUEUE_IDENTIFIER.with_dnr();
 
 impl Controller {
     /// A command of the Admin queue was fetched.
     pub(crate) fn on_admin(self: &Rc<Self>, entry: &SubmissionQueueEntry) {
         if let Err(status) = self.execute(entry) {
-            self.association.controller().on_error(CommandError {
-                sqid: 0,
-                cid: entry.cid(),
-                opcode: entry.opcode(),
-                status,
-                lba: 0,
-                nsid: entry.nsid(),
-            });
-            self.answer(entry.cid(), Answer::of(status));
+            self.refuse(entry, status);
         }
         self.report_events();
+    }
+
+    fn refuse(&self, entry: &SubmissionQueueEntry, status: Status) {
+        self.association.controller().on_error(CommandError {
+            sqid: 0,
+            cid: entry.cid(),
+            opcode: entry.opcode(),
+            status,
+            lba: 0,
+            nsid: entry.nsid(),
+        });
+        self.answer(entry.cid(), Answer::of(status));
     }
 
     fn execute(self: &Rc<Self>, entry: &SubmissionQueueEntry) -> Result<(), Status> {
@@ -39,19 +47,12 @@ impl Controller {
         if !self.association.controller().is_ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
-        let state = &self.state;
         match entry.admin_opcode() {
-            AdminOpcode::CREATE_IO_CQ => {
-                let bounds = self.bounds();
-                let mut queues = state.queues.borrow_mut();
-                let new = queues.create_completion(entry, bounds)?;
-                let mut doorbells = state.doorbells.borrow_mut();
-                doorbells.begin_queue(Doorbell::Head(new.qid), new.entries);
-            }
-            AdminOpcode::CREATE_IO_SQ => self.create_submission(entry)?,
+            AdminOpcode::CREATE_IO_CQ => self.create_completion(entry)?,
+            AdminOpcode::CREATE_IO_SQ => return self.create_submission(entry),
             AdminOpcode::DELETE_IO_SQ => return self.delete_submission(entry),
-            AdminOpcode::DELETE_IO_CQ => state.queues.borrow_mut().delete_completion(entry)?,
-            AdminOpcode::DOORBELL_BUFFER_CONFIG => self.set_shadow(entry)?,
+            AdminOpcode::DELETE_IO_CQ => self.delete_completion(entry)?,
+            AdminOpcode::DOORBELL_BUFFER_CONFIG => return self.set_shadow(entry),
             _ => return self.execute_common(entry),
         }
         self.answer(entry.cid(), Answer::SUCCESS);
@@ -67,52 +68,143 @@ impl Controller {
         }
     }
 
-    fn create_submission(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
-        let bounds = self.bounds();
-        let new = self.state.queues.borrow().check_submission(entry, bounds)?;
-        self.join(new)?;
-        self.state.queues.borrow_mut().add_submission(entry, &new);
-        let mut doorbells = self.state.doorbells.borrow_mut();
-        doorbells.begin_queue(Doorbell::Tail(new.qid), new.entries);
+    /// Places a completion queue on a core.
+    fn create_completion(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
+        let (state, bounds) = (&self.state, self.bounds());
+        let new = state.queues.borrow_mut().create_completion(entry, bounds)?;
+        let Some(core) = state.place(new.qid) else {
+            state.worker.create_completion(entry, bounds);
+            return Ok(());
+        };
+        let (entry, id, association) = (*entry, self.id, self.association.clone());
+        state.workers.tell(core, move |worker| {
+            worker.begin(id, association);
+            worker.create_completion(&entry, bounds);
+            worker.begin_to_look();
+        });
         Ok(())
+    }
+
+    fn delete_completion(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
+        let state = &self.state;
+        let cqid = state.queues.borrow_mut().delete_completion(entry)?;
+        match self.core_of(cqid) {
+            None => {
+                state.worker.queues.borrow_mut().delete_completion(entry)?;
+            }
+            Some(core) => {
+                let entry = *entry;
+                state.workers.tell(core, move |worker| {
+                    let _ = worker.queues.borrow_mut().delete_completion(&entry);
+                });
+            }
+        }
+        state.workers.remove(cqid);
+        Ok(())
+    }
+
+    /// The other core that a completion queue is on.
+    fn core_of(&self, cqid: u16) -> Option<usize> {
+        self.state.workers.core_of(cqid, self.state.core.index())
+    }
+
+    /// A submission queue is where its completion queue is.
+    fn create_submission(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
+        let (state, bounds) = (&self.state, self.bounds());
+        let new = state.queues.borrow().check_submission(entry, bounds)?;
+        state.queues.borrow_mut().add_submission(entry, &new);
+        let request = self.connect_to(&new);
+        let (entry, id) = (*entry, self.id);
+        let cqid = state.queues.borrow().submission(new.qid).map(SubmissionQueue::cqid);
+        match cqid.and_then(|cqid| self.core_of(cqid)) {
+            None => {
+                let made = state.worker.create_submission(&entry, new, &request);
+                self.on_created(&entry, new.qid, made);
+            }
+            Some(core) => state.workers.tell(core, move |worker| {
+                let made = worker.create_submission(&entry, new, &request);
+                worker.home.tell(move |state| {
+                    if let Some(controller) = state.controller_of(id) {
+                        controller.on_created(&entry, new.qid, made);
+                    }
+                });
+            }),
+        }
+        Ok(())
+    }
+
+    fn on_created(&self, entry: &SubmissionQueueEntry, qid: u16, made: Result<(), Status>) {
+        match made {
+            Ok(()) => self.answer(entry.cid(), Answer::SUCCESS),
+            Err(status) => {
+                self.state.queues.borrow_mut().remove_submission(qid);
+                self.refuse(entry, status);
+            }
+        }
     }
 
     /// The queue is gone when all its commands have been answered.
-    fn delete_submission(self: &Rc<Self>, entry: &SubmissionQueueEntry) -> Result<(), Status> {
-        let qid = self.state.queues.borrow().check_delete_submission(entry)?;
-        let queue = self.io.borrow().get(&qid).cloned();
-        let queue = queue.filter(|queue| queue.takes_commands());
-        let queue = queue.ok_or(Status::INVALID_QUEUE_IDENTIFIER.with_dnr())?;
-        // At once: a second Delete, or a reset, must not end it a second time.
-        queue.stop_fetching();
-        let (this, cid) = (self.clone(), entry.cid());
-        let deleted = async move {
-            queue.clone().drain().await;
-            queue.leave();
-            // A reset may have been faster: then nothing of the queue is known any more.
-            if this.io.borrow_mut().remove(&qid).is_none() {
-                return;
-            }
-            this.state.queues.borrow_mut().remove_submission(qid);
-            this.answer(cid, Answer::SUCCESS);
+    fn delete_submission(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
+        let state = &self.state;
+        let qid = state.queues.borrow().check_delete_submission(entry)?;
+        let cqid = state.queues.borrow().submission(qid).map(SubmissionQueue::cqid);
+        let (entry, id) = (*entry, self.id);
+        let Some(core) = cqid.and_then(|cqid| self.core_of(cqid)) else {
+            let queue = state.worker.begin_to_delete(qid).ok_or(NO_QUEUE)?;
+            let state = state.clone();
+            let deleted = async move {
+                if state.worker.delete(qid, queue).await {
+                    state.on_deleted(id, &entry, Ok(()));
+                }
+            };
+            self.state.core.rt().spawn(deleted).detach();
+            return Ok(());
         };
-        self.state.core.rt().spawn(deleted).detach();
+        state.workers.tell(core, move |worker| {
+            let Some(queue) = worker.begin_to_delete(qid) else {
+                let none = move |state: &Rc<State>| state.on_deleted(id, &entry, Err(NO_QUEUE));
+                return worker.home.tell(none);
+            };
+            let worker = worker.clone();
+            let rt = worker.core.rt().clone();
+            let deleted = async move {
+                if worker.delete(qid, queue).await {
+                    let done = move |state: &Rc<State>| state.on_deleted(id, &entry, Ok(()));
+                    worker.home.tell(done);
+                }
+            };
+            rt.spawn(deleted).detach();
+        });
         Ok(())
     }
 
+    /// All workers have them before the guest uses them.
     fn set_shadow(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
         let addresses = [entry.prp1(), entry.prp2()];
         if !addresses.iter().all(|address| address.is_multiple_of(PAGE)) {
             return Err(Status::PRP_OFFSET_INVALID.with_dnr());
         }
         let state = &self.state;
-        let values = state.queues.borrow().doorbells();
-        let memory = state.memory.borrow();
-        let mut doorbells = state.doorbells.borrow_mut();
-        let set = doorbells.set_shadow(&memory, addresses, values);
+        let set = state.worker.set_shadow(addresses);
         set.map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
-        drop((memory, doorbells));
-        state.begin_to_look();
+        let told = state.workers.ask(|| {
+            move |worker: &Rc<Worker>, _: Ack| {
+                // Its memory is that of the home core, where they have been found.
+                let _ = worker.set_shadow(addresses);
+            }
+        });
+        if state.workers.have_answered(told) {
+            self.answer(entry.cid(), Answer::SUCCESS);
+            return Ok(());
+        }
+        let (state, id, cid) = (state.clone(), self.id, entry.cid());
+        let answered = async move {
+            state.workers.answers(told).await;
+            if let Some(controller) = state.controller_of(id) {
+                controller.answer(cid, Answer::SUCCESS);
+            }
+        };
+        self.state.core.rt().spawn(answered).detach();
         Ok(())
     }
 
@@ -143,9 +235,9 @@ impl Controller {
                 self.copy_out(entry, &page)?;
                 self.answer(cid, Answer::dw0(dw0));
             }
-            AdminOutcome::Held => self.state.queues.borrow_mut().release(0),
+            AdminOutcome::Held => self.state.worker.queues.borrow_mut().release(0),
             AdminOutcome::AbortedEventRequest { cid: aborted } => {
-                if self.state.queues.borrow_mut().keep_place(0) {
+                if self.state.worker.queues.borrow_mut().keep_place(0) {
                     self.answer(aborted, Answer::of(Status::ABORT_REQUESTED));
                 }
                 self.answer(cid, Answer::to_abort(true));
@@ -165,7 +257,7 @@ impl Controller {
     }
 
     fn segments(&self, entry: &SubmissionQueueEntry, bytes: u32) -> Result<Vec<Segment>, Status> {
-        let memory = self.state.memory.borrow();
+        let memory = self.state.worker.memory.borrow();
         let mut segments = Vec::new();
         prp::walk(
             (entry.prp1(), entry.prp2()),
@@ -185,7 +277,7 @@ impl Controller {
         let mut rest = &mut data[..];
         for segment in self.segments(entry, bytes)? {
             let (piece, behind) = rest.split_at_mut(segment.bytes as usize);
-            let read = self.state.memory.borrow().read(segment.address, piece);
+            let read = self.state.worker.memory.borrow().read(segment.address, piece);
             read.map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
             rest = behind;
         }
@@ -196,10 +288,32 @@ impl Controller {
         let mut rest = page;
         for segment in self.segments(entry, page.len() as u32)? {
             let (piece, behind) = rest.split_at(segment.bytes as usize);
-            let written = self.state.memory.borrow().write(segment.address, piece);
+            let written = self.state.worker.memory.borrow().write(segment.address, piece);
             written.map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
             rest = behind;
         }
         Ok(())
+    }
+}
+
+impl State {
+    /// A submission queue of controller `id` has gone, or was not there.
+    fn on_deleted(
+        &self,
+        id: ConnectionId,
+        entry: &SubmissionQueueEntry,
+        deleted: Result<(), Status>,
+    ) {
+        let Some(controller) = self.controller_of(id) else {
+            return;
+        };
+        match deleted {
+            Ok(()) => {
+                let qid = entry.cdw10() as u16;
+                self.queues.borrow_mut().remove_submission(qid);
+                controller.answer(entry.cid(), Answer::SUCCESS);
+            }
+            Err(status) => controller.refuse(entry, status),
+        }
     }
 }

@@ -2,12 +2,11 @@
 //! like that of a host.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use flashyard_controller::pcie::{AdminQueues, InterruptCoalescing, InvalidDoorbell, NewQueue};
+use flashyard_controller::pcie::{AdminQueues, InvalidDoorbell, NewQueue};
 use flashyard_controller::{
     Answer, ConnectRequest, ControllerLimits, PcieCapabilities, TransportCapabilities,
 };
@@ -18,12 +17,10 @@ use flashyard_engine::front::{
 use flashyard_nvme::fabrics::{
     Configuration, Connect, ConnectData, Property, PropertySize, Shutdown,
 };
-use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
+use flashyard_nvme::CompletionQueueEntry;
 use flashyard_time::{Duration, Time};
 
 use crate::function::{IDENTITY, State, VECTORS};
-use crate::io::IoConnection;
-use crate::pump;
 
 /// Where a function's client is, as far as lists of hosts show it: it has no address.
 pub(crate) const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -55,7 +52,6 @@ pub(crate) struct Controller {
     pub(crate) association: Arc<Association>,
     /// CC as it was when the controller was enabled.
     configuration: Configuration,
-    pub(crate) io: RefCell<BTreeMap<u16, Rc<IoConnection>>>,
     /// Aborts that a queue has been asked about.
     pub(crate) aborts: RefCell<Vec<u16>>,
     goodbye: Cell<bool>,
@@ -112,7 +108,6 @@ impl Controller {
             id,
             association: seat.association,
             configuration: Configuration::from_bits(queues.configuration),
-            io: RefCell::default(),
             aborts: RefCell::default(),
             goodbye: Cell::new(false),
             _counted: [census.connection(), census.queue()],
@@ -125,10 +120,12 @@ impl Controller {
         let state = self.state.clone();
         let connection: Rc<dyn front::Connection> = self.clone();
         state.core.keep(self.id, &connection);
-        state.queues.borrow_mut().set_admin(queues);
+        state.worker.queues.borrow_mut().set_admin(queues);
+        state.worker.begin(self.id, self.association.clone());
         *state.controller.borrow_mut() = Some(self);
         state.registers.borrow_mut().set_ready();
-        state.begin_to_look();
+        state.update_gate();
+        state.worker.begin_to_look();
     }
 
     fn configure(&self, configuration: Configuration) {
@@ -154,74 +151,26 @@ impl Controller {
         self.goodbye.get()
     }
 
-    /// How interrupts of a vector wait for others.
-    pub(crate) fn interrupt_coalescing(&self, vector: u16) -> Option<InterruptCoalescing> {
-        self.association.controller().interrupt_coalescing(vector)
-    }
-
-    /// Whether commands of this queue may be fetched.
-    pub(crate) fn takes_commands(&self, qid: u16) -> bool {
-        let io = self.io.borrow();
-        qid == 0 || io.get(&qid).is_some_and(|queue| queue.takes_commands())
-    }
-
-    /// Commands of this queue in one turn.
-    pub(crate) fn batch(&self, qid: u16) -> u32 {
-        let io = self.io.borrow();
-        let gives_way = io.get(&qid).is_some_and(|queue| queue.gives_way());
-        let limits = &self.state.core.target().config().limits;
-        pump::batch(qid, gives_way.then_some(limits.throughput_batch))
-    }
-
-    /// A command of this queue was fetched; gives how many bytes it moves.
-    pub(crate) fn on_command(self: &Rc<Self>, qid: u16, entry: &SubmissionQueueEntry) -> u32 {
-        if qid == 0 {
-            self.on_admin(entry);
-            return 0;
-        }
-        let queue = self.io.borrow().get(&qid).cloned();
-        queue.map_or(0, |queue| queue.on_command(entry))
-    }
-
     /// A doorbell was written in vain.
     pub(crate) fn on_invalid_doorbell(&self, invalid: InvalidDoorbell) {
         self.association.controller().on_invalid_doorbell(invalid);
         self.report_events();
     }
 
-    /// Joins the I/O queue of a Create command that was checked.
-    pub(crate) fn join(&self, new: NewQueue) -> Result<(), Status> {
-        let core = &self.state.core;
-        let id = core.add_connection().ok_or(Status::INTERNAL_ERROR)?;
-        let request = request(
-            &self.state,
-            self.association.cntlid,
-            Connect {
-                qid: new.qid,
-                sqsize: new.entries - 1,
-                cattr: new.priority,
-                ..Connect::default()
-            },
-        );
-        let seat = core.target().connect_io(&request, id).map_err(|_| {
-            core.forget(id, None);
-            // A bound of the tenant: the guest cannot know it, and may go on with fewer queues.
-            Status::INVALID_QUEUE_IDENTIFIER.with_dnr()
-        })?;
-        let queue = IoConnection::new(&self.state, id, seat);
-        let connection: Rc<dyn front::Connection> = queue.clone();
-        core.keep(id, &connection);
-        self.io.borrow_mut().insert(new.qid, queue);
-        Ok(())
+    /// A Connect of a new I/O queue.
+    pub(crate) fn connect_to(&self, new: &NewQueue) -> ConnectRequest {
+        let command = Connect {
+            qid: new.qid,
+            sqsize: new.entries - 1,
+            cattr: new.priority,
+            ..Connect::default()
+        };
+        request(&self.state, self.association.cntlid, command)
     }
 
-    /// Ends it. What was issued returns in its time.
+    /// Ends it, behind its queues. What was issued returns in its time.
     pub(crate) fn end(&self, with_notice: bool) {
         let core = &self.state.core;
-        for queue in self.io.take().into_values() {
-            queue.detach();
-            queue.stop();
-        }
         core.target()
             .end_association(&self.association, with_notice, core.rt().now());
         core.forget(self.id, None);
@@ -230,19 +179,19 @@ impl Controller {
     /// Completes a command of the Admin queue.
     pub(crate) fn answer(&self, cid: u16, answer: Answer) {
         let entry = CompletionQueueEntry::new(cid, answer.status).with_value(answer.value);
-        self.state.post(0, entry);
+        self.state.worker.post(0, entry);
     }
 
     /// Completes requests for events that have come, as long as there are places for completions.
     pub(crate) fn report_events(&self) {
         loop {
-            if !self.state.queues.borrow_mut().keep_place(0) {
+            if !self.state.worker.queues.borrow_mut().keep_place(0) {
                 return;
             }
             let event = self.association.controller().poll_event();
             match event {
                 Some((cid, dw0)) => self.answer(cid, Answer::dw0(dw0)),
-                None => return self.state.queues.borrow_mut().release(0),
+                None => return self.state.worker.queues.borrow_mut().release(0),
             }
         }
     }

@@ -11,11 +11,11 @@ use std::rc::{Rc, Weak};
 use flashyard_controller::pcie::shadow::{self, EventIndex};
 use flashyard_controller::pcie::{CompletionQueue, DOORBELLS, Doorbell, PAGE, SubmissionQueue};
 use flashyard_runtime::Watched;
-use flashyard_runtime::shared_memory::{Mapping, full_fence, memory_file};
+use flashyard_runtime::shared_memory::{Mapping, SharedMapping, full_fence, memory_file};
 use flashyard_time::{Duration, Time};
 
-use crate::function::State;
 use crate::memory::{GuestMemory, Unmapped, Window};
+use crate::worker::Worker;
 
 /// How often a core that sleeps looks at doorbells that cannot wake it.
 const LOOK: Duration = Duration::from_ms(1);
@@ -33,8 +33,15 @@ pub(crate) struct MemoryDoorbells {
 }
 
 struct Page {
-    file: OwnedFd,
+    /// On the home core.
+    file: Option<OwnedFd>,
     mapping: Mapping,
+}
+
+/// The doorbells for another core, which looks at those of its queues.
+pub(crate) struct SharedDoorbells {
+    page: Option<SharedMapping>,
+    shadow: Option<[u64; 2]>,
 }
 
 /// Both pages, by guest address and where they are.
@@ -59,9 +66,37 @@ impl MemoryDoorbells {
         let mapping = Mapping::new(file.as_fd(), DOORBELLS, PAGE, true);
         let mapping = mapping.map_err(|_| io::ErrorKind::OutOfMemory)?;
         Ok(Self {
-            page: Some(Page { file, mapping }),
+            page: Some(Page {
+                file: Some(file),
+                mapping,
+            }),
             ..Self::default()
         })
+    }
+
+    /// For another core.
+    pub(crate) fn share(&self) -> SharedDoorbells {
+        SharedDoorbells {
+            page: self.page.as_ref().map(|page| page.mapping.share()),
+            shadow: self.shadow.as_ref().map(|shadow| shadow.addresses),
+        }
+    }
+
+    /// Those of another core, for one that has `memory`, too.
+    pub(crate) fn shared(shared: &SharedDoorbells, memory: &GuestMemory) -> Self {
+        let page = shared.page.as_ref().map(|page| Page {
+            file: None,
+            mapping: page.mapping(),
+        });
+        let mut doorbells = Self {
+            page,
+            ..Self::default()
+        };
+        if let Some(addresses) = shared.shadow {
+            // They were found at home.
+            let _ = doorbells.set_shadow(memory, addresses, Vec::new());
+        }
+        doorbells
     }
 
     /// Whether the client may map them.
@@ -71,8 +106,8 @@ impl MemoryDoorbells {
 
     /// The file with the page that the client may map.
     pub(crate) fn file(&self) -> io::Result<Option<OwnedFd>> {
-        let file = self.page.as_ref().map(|page| page.file.try_clone());
-        file.transpose()
+        let file = self.page.as_ref().and_then(|page| page.file.as_ref());
+        file.map(OwnedFd::try_clone).transpose()
     }
 
     /// Whether doorbells of I/O queues are shadow doorbells.
@@ -163,8 +198,9 @@ impl MemoryDoorbells {
     /// The controller has gone.
     pub(crate) fn reset(&mut self) {
         self.shadow = None;
-        if let Some(page) = &self.page {
-            let _ = page.mapping.zero(0, PAGE as usize);
+        // Those of I/O queues begin with them: other cores may still look at what they were.
+        if let Some(page) = self.page.as_ref().filter(|page| page.file.is_some()) {
+            let _ = page.mapping.zero(0, 8);
         }
         self.places.clear();
         self.asleep = false;
@@ -230,19 +266,30 @@ impl MemoryDoorbells {
 }
 
 /// What a core looks at while a controller has doorbells in memory.
-pub(crate) struct Look(pub(crate) Weak<State>);
+pub(crate) struct Look(pub(crate) Weak<Worker>);
 
 impl Watched for Look {
     fn look(&self) -> bool {
-        self.0.upgrade().is_some_and(|state| state.look())
+        self.0.upgrade().is_some_and(|worker| worker.look())
     }
 
     fn rest(&self, now: Time) -> Time {
-        self.0.upgrade().map_or(Time::MAX, |state| state.rest(now))
+        self.0.upgrade().map_or(Time::MAX, |worker| worker.rest(now))
     }
 }
 
-impl State {
+impl Worker {
+    /// Shadow doorbells are in these pages from now on.
+    pub(crate) fn set_shadow(self: &Rc<Self>, addresses: [u64; 2]) -> Result<(), Unmapped> {
+        let values = self.queues.borrow().doorbells();
+        let memory = self.memory.borrow();
+        let mut doorbells = self.doorbells.borrow_mut();
+        doorbells.set_shadow(&memory, addresses, values)?;
+        drop((memory, doorbells));
+        self.begin_to_look();
+        Ok(())
+    }
+
     /// Has the core look at doorbells in memory, if there are any.
     pub(crate) fn begin_to_look(self: &Rc<Self>) {
         if self.doorbells.borrow().are_there() {
@@ -259,7 +306,7 @@ impl State {
 
     /// Looks at the doorbells of all queues; whether any has moved.
     fn look(&self) -> bool {
-        if !self.is_running() {
+        if !self.gate.get().running {
             return false;
         }
         let mut found = self.release_interrupts(false);
@@ -336,9 +383,7 @@ impl State {
         let Some(value) = taken else { return false };
         let rung = self.queues.borrow_mut().ring(doorbell, value.into());
         if let Err(invalid) = rung {
-            if let Some(controller) = self.controller() {
-                controller.on_invalid_doorbell(invalid);
-            }
+            self.home.on_invalid_doorbell(self, invalid);
             return false;
         }
         true
@@ -355,7 +400,7 @@ impl State {
             Some(_) => now + LOOK,
             None => Time::MAX,
         };
-        if doorbells.asleep || !self.is_running() {
+        if doorbells.asleep || !self.gate.get().running {
             return until;
         }
         let end = self.queues.borrow().submission_end();

@@ -2,31 +2,31 @@
 //! space, and the ways from one part to the other.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
 
 use flashyard_controller::HostId;
 use flashyard_controller::pcie::{
-    Change, CompletionQueue, ConfigSpace, Doorbell, Identity, InterruptCoalescing, Need, Queues,
-    Registers, config_space,
+    Change, ConfigSpace, Doorbell, Identity, Queues, Registers, config_space,
 };
 use flashyard_engine::Core;
+use flashyard_nvme::Nqn;
 use flashyard_nvme::fabrics::Shutdown;
-use flashyard_nvme::vfio_user::DmaMap;
-use flashyard_nvme::{CompletionQueueEntry, Nqn};
-use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Loans, Task, Watch};
+use flashyard_nvme::vfio_user::{DmaMap, DmaUnmap, SetIrqs};
+use flashyard_runtime::Task;
+use flashyard_runtime::unix::Descriptors;
 use flashyard_time::Duration;
-use zerocopy::IntoBytes;
 
 use crate::controller::Controller;
 use crate::doorbells::MemoryDoorbells;
-use crate::interrupts::Interrupts;
-use crate::memory::{GuestMemory, MapError, Unmapped};
+use crate::interrupts::InvalidIrqs;
+use crate::memory::MapError;
+use crate::worker::{Gate, Worker};
+use crate::workers::{Ack, Asked, Home, Workers};
 
 /// Interrupt vectors of a function.
 pub(crate) const VECTORS: u16 = 65;
@@ -41,6 +41,9 @@ pub struct FunctionSpec {
     pub host: HostId,
     /// How the guest rings.
     pub doorbells: Doorbells,
+    /// On how many cores its I/O queues are, if it has as many and the target has: the home core
+    /// first. At least 1.
+    pub cores: usize,
 }
 
 /// How a guest rings that does not use shadow doorbells.
@@ -78,27 +81,21 @@ pub(crate) struct State {
     pub(crate) connected: Cell<bool>,
     pub(crate) registers: RefCell<Registers>,
     pub(crate) config: RefCell<ConfigSpace>,
-    pub(crate) memory: RefCell<GuestMemory>,
-    /// What of it devices move data to and from at the moment.
-    pub(crate) loans: Rc<Loans>,
+    /// Serves queues on the home core.
+    pub(crate) worker: Rc<Worker>,
+    /// Serve queues on other cores.
+    pub(crate) workers: Workers,
+    /// The last change of what workers go by that they were told of.
+    gate_told: Cell<Option<Asked>>,
+    /// All I/O queues there are, for Create and Delete; what moves is at their workers.
     pub(crate) queues: RefCell<Queues>,
-    pub(crate) interrupts: RefCell<Interrupts>,
     /// While CC.EN is 1 and it has been made.
     pub(crate) controller: RefCell<Option<Rc<Controller>>>,
     /// What the last change of CC.EN takes: making a controller, or waiting until nothing of one is
     /// at work. The next change ends it.
     changing: RefCell<Option<Task<()>>>,
-    /// Submission queues to be looked at.
-    pub(crate) rung: RefCell<Vec<u16>>,
-    pub(crate) doorbells: RefCell<MemoryDoorbells>,
-    /// Completion queues whose guest is still reading, so that no interrupt was sent.
-    pub(crate) held: RefCell<Vec<u16>>,
-    /// While there are doorbells in memory to be looked at.
-    pub(crate) watch: RefCell<Option<Watch>>,
-    /// Wakes the pump.
-    pub(crate) ring: Notify,
-    /// Wakes who sends interrupts.
-    pub(crate) interrupt: Notify,
+    /// Workers were asked to end all queues of the last controller.
+    stopped: Cell<Option<Asked>>,
 }
 
 impl State {
@@ -108,23 +105,18 @@ impl State {
             Doorbells::Mapped => MemoryDoorbells::mappable()?,
         };
         let depth = core.target().config().limits.queue_depth;
-        Ok(Rc::new(Self {
+        Ok(Rc::new_cyclic(|this: &Weak<Self>| Self {
             core: core.clone(),
             connected: Cell::new(false),
             registers: RefCell::new(Registers::new(depth)),
             config: RefCell::new(ConfigSpace::new(&IDENTITY, VECTORS)),
-            memory: RefCell::default(),
-            loans: Rc::default(),
+            worker: Rc::new(Worker::new(core, Home::Here(this.clone()), doorbells)),
+            workers: Workers::default(),
+            gate_told: Cell::default(),
             queues: RefCell::default(),
-            interrupts: RefCell::new(Interrupts::new(VECTORS)),
             controller: RefCell::default(),
             changing: RefCell::default(),
-            rung: RefCell::default(),
-            doorbells: RefCell::new(doorbells),
-            held: RefCell::default(),
-            watch: RefCell::default(),
-            ring: Notify::new(),
-            interrupt: Notify::new(),
+            stopped: Cell::default(),
             spec,
         }))
     }
@@ -159,18 +151,23 @@ impl State {
                 // Nothing is held back here that a Flush would save.
                 self.registers.borrow_mut().set_shut_down();
             }
-            Change::InterruptMask => self.remind(),
+            Change::InterruptMask => self.worker.remind(),
         }
     }
 
     /// Ends the controller, if there is one: nothing more is fetched, and no memory of the guest is
-    /// touched any more. What was issued returns in its time; until then the next one waits.
+    /// touched any more; on other cores when that is answered. What was issued returns in its time;
+    /// until then the next one waits.
     pub(crate) fn drop_controller(&self, with_notice: bool) {
         self.queues.borrow_mut().reset();
-        self.rung.borrow_mut().clear();
-        self.held.borrow_mut().clear();
-        self.watch.take();
-        self.doorbells.borrow_mut().reset();
+        self.workers.reset();
+        self.worker.stop();
+        self.stopped.set(Some(self.workers.ask(|| {
+            |worker: &Rc<Worker>, ack| {
+                worker.stop();
+                worker.when_returned(ack);
+            }
+        })));
         let controller = self.controller.take();
         if let Some(controller) = controller {
             controller.end(with_notice);
@@ -179,23 +176,46 @@ impl State {
 
     /// CSTS.RDY is 0 when no device moves data to and from the guest's memory any more.
     fn stop(self: &Rc<Self>) {
-        if !self.loans.are_out() {
+        if self.is_stopped() {
             return self.registers.borrow_mut().set_stopped();
         }
         let state = self.clone();
         let stopped = async move {
-            state.loans.returned().await;
+            state.stopped().await;
             state.registers.borrow_mut().set_stopped();
         };
         let stopped = self.core.rt().spawn(stopped);
         self.changing.replace(Some(stopped));
     }
 
-    /// Waits until `done`, of what is lent; for no longer than a client waits for an answer. Then
-    /// the controller has failed, and data of what is still at the device go to memory that the
-    /// guest believes to be its own again.
-    pub(crate) async fn until_returned(&self, done: impl Fn() -> bool) {
-        let mut returned = pin!(self.loans.until(done));
+    fn is_stopped(&self) -> bool {
+        let others = self.stopped.get();
+        !self.worker.loans.are_out() && others.is_none_or(|asked| self.workers.have_answered(asked))
+    }
+
+    /// Waits until nothing of the last controller is at work on any core.
+    async fn stopped(&self) {
+        self.worker.loans.returned().await;
+        if let Some(asked) = self.stopped.get() {
+            self.workers.answers(asked).await;
+        }
+    }
+
+    /// The same, for no longer than a client waits for an answer.
+    pub(crate) async fn until_stopped(&self) {
+        self.in_time(self.stopped()).await;
+    }
+
+    /// Waits until all workers have answered, for no longer than a client waits for that.
+    pub(crate) async fn until_answered(&self, asked: Asked) {
+        self.in_time(self.workers.answers(asked)).await;
+    }
+
+    /// Waits for what is lent, for no longer than a client waits for an answer. Then the controller
+    /// has failed, and data of what is still at the device go to memory that the guest believes to
+    /// be its own again.
+    async fn in_time(&self, returned: impl Future<Output = ()>) {
+        let mut returned = pin!(returned);
         let mut late = self.core.rt().sleep(PATIENCE);
         let in_time = poll_fn(|context| {
             if returned.as_mut().poll(context).is_ready() {
@@ -208,18 +228,69 @@ impl State {
         }
     }
 
+    /// Lets memory go, and waits until no core uses it. False if there is no such region.
+    pub(crate) async fn unmap(&self, unmap: &DmaUnmap) -> bool {
+        let gone = self.worker.memory.borrow_mut().unmap(unmap);
+        let Some(gone) = gone else { return false };
+        self.worker.revise_doorbells();
+        let others = self.workers.ask(|| {
+            let unmap = *unmap;
+            move |worker: &Rc<Worker>, ack| worker.unmap(&unmap, ack)
+        });
+        // Devices that are at it have all of it.
+        let unused = move || gone.iter().all(|mapping| Rc::strong_count(mapping) == 1);
+        let everywhere = async {
+            self.worker.loans.until(unused).await;
+            self.workers.answers(others).await;
+        };
+        self.in_time(everywhere).await;
+        true
+    }
+
+    /// Sets interrupts up as the client wants it, on all cores.
+    pub(crate) async fn set_irqs(
+        &self,
+        set: &SetIrqs<'_>,
+        fds: &mut Descriptors,
+    ) -> Result<(), InvalidIrqs> {
+        let mut interrupts = self.worker.interrupts.borrow_mut();
+        interrupts.set(self.core.rt(), set, fds)?;
+        drop(interrupts);
+        let told = self.workers.ask(|| {
+            let eventfds = self.worker.interrupts.borrow().share_of(set);
+            move |worker: &Rc<Worker>, _: Ack| {
+                let mut interrupts = worker.interrupts.borrow_mut();
+                interrupts.put(worker.core.rt(), eventfds);
+                drop(interrupts);
+                worker.remind();
+            }
+        });
+        self.worker.remind();
+        self.until_answered(told).await;
+        Ok(())
+    }
+
     /// Takes a region of the guest's memory; waits for room if memory that was let go of takes it,
     /// for no longer than a client waits for an answer.
     pub(crate) async fn map(&self, map: &DmaMap, fd: Option<&OwnedFd>) -> Result<(), MapError> {
         let deadline = self.core.rt().now() + PATIENCE;
         loop {
-            let mapped = self.memory.borrow_mut().map(map, fd);
-            let comes = self.memory.borrow().is_leaving() && self.core.rt().now() < deadline;
-            if mapped != Err(MapError::TooMany) || !comes {
-                return mapped;
+            let mapped = self.worker.memory.borrow_mut().map(map, fd);
+            let comes = self.worker.memory.borrow().is_leaving() && self.core.rt().now() < deadline;
+            match mapped {
+                Err(MapError::TooMany) if comes => self.core.rt().sleep(ROOM).await,
+                Err(error) => return Err(error),
+                Ok(()) => break,
             }
-            self.core.rt().sleep(ROOM).await;
         }
+        let told = self.workers.ask(|| {
+            let region = self.worker.memory.borrow().share_of(map.address);
+            move |worker: &Rc<Worker>, _: Ack| {
+                region.map(|region| worker.memory.borrow_mut().take(region));
+            }
+        });
+        self.until_answered(told).await;
+        Ok(())
     }
 
     /// A reset of the function. Memory and eventfds are the client's and stay.
@@ -229,7 +300,10 @@ impl State {
         let depth = self.core.target().config().limits.queue_depth;
         *self.registers.borrow_mut() = Registers::new(depth);
         self.config.borrow_mut().reset();
-        self.interrupts.borrow_mut().reset();
+        self.update_gate();
+        self.worker.interrupts.borrow_mut().reset();
+        let reset = || |worker: &Rc<Worker>, _: Ack| worker.interrupts.borrow_mut().reset();
+        let _ = self.workers.ask(reset);
     }
 
     /// The client has gone: nothing of it is left for the next one.
@@ -237,19 +311,38 @@ impl State {
         let said_goodbye = self.controller().is_none_or(|it| it.has_said_goodbye());
         self.drop_controller(said_goodbye);
         self.reset();
-        self.interrupts.borrow_mut().forget_client();
-        self.memory.borrow_mut().clear();
+        self.worker.forget_client();
+        self.workers.dismiss();
     }
 
     /// The guest has set up something that cannot work: CSTS.CFS, until it resets the controller.
     #[cold]
     pub(crate) fn fail(&self) {
         self.registers.borrow_mut().set_fatal();
+        self.update_gate();
     }
 
-    /// Whether commands may be fetched, and completions written.
-    pub(crate) fn is_running(&self) -> bool {
-        self.registers.borrow().is_ready() && self.config.borrow().is_bus_master()
+    /// Registers or configuration space may have changed: workers go by them.
+    pub(crate) fn update_gate(&self) {
+        let (registers, config) = (self.registers.borrow(), self.config.borrow());
+        let gate = Gate {
+            running: registers.is_ready() && config.is_bus_master(),
+            bus_master: config.is_bus_master(),
+            takes_intx: !config.is_intx_disabled() && registers.interrupt_mask() & 1 == 0,
+        };
+        if self.worker.gate.replace(gate) != gate {
+            let told = self.workers.ask(|| {
+                move |worker: &Rc<Worker>, _: Ack| worker.set_gate(gate)
+            });
+            self.gate_told.set(Some(told));
+        }
+    }
+
+    /// Waits until all workers go by what registers and configuration space say.
+    pub(crate) async fn gate_taken(&self) {
+        if let Some(told) = self.gate_told.take() {
+            self.until_answered(told).await;
+        }
     }
 
     /// The guest has written a doorbell.
@@ -257,187 +350,43 @@ impl State {
         if !self.registers.borrow().is_ready() {
             return;
         }
-        let shadowed = self.doorbells.borrow().are_shadowed() && doorbell.index() > 1;
-        if !shadowed {
-            self.doorbells.borrow_mut().written(doorbell, value);
-            let rung = self.queues.borrow_mut().ring(doorbell, value);
-            if let Err(invalid) = rung
-                && let Some(controller) = self.controller()
-            {
-                controller.on_invalid_doorbell(invalid);
-                return;
-            }
-        }
-        match doorbell {
-            Doorbell::Tail(qid) => self.look_at(qid),
-            Doorbell::Head(cqid) => self.look_at_users(cqid),
+        match self.core_of(doorbell) {
+            None => self.worker.on_doorbell(doorbell, value),
+            Some(core) => self.workers.ring(core, doorbell, value),
         }
     }
 
-    /// Has the pump look at a submission queue.
-    pub(crate) fn look_at(&self, qid: u16) {
-        let mut rung = self.rung.borrow_mut();
-        if !rung.contains(&qid) {
-            rung.push(qid);
+    /// The other core that serves the queue of a doorbell.
+    fn core_of(&self, doorbell: Doorbell) -> Option<usize> {
+        if self.workers.are_none() {
+            return None;
         }
-        self.ring.notify_one();
+        let cqid = match doorbell {
+            Doorbell::Tail(qid) => self.queues.borrow().submission(qid)?.cqid(),
+            Doorbell::Head(cqid) => cqid,
+        };
+        self.workers.core_of(cqid, self.core.index())
     }
 
-    /// Has the pump look at those that complete to `cqid`, which has more room; reports events that
-    /// have waited for it.
-    pub(crate) fn look_at_users(&self, cqid: u16) {
-        let users: Vec<u16> = self.queues.borrow().users(cqid).collect();
-        for qid in users {
-            self.look_at(qid);
-        }
-        if cqid == 0
-            && let Some(controller) = self.controller()
-        {
-            controller.report_events();
-        }
-    }
-
-    /// Has the pump look at all: the guest lets the function touch its memory now.
-    pub(crate) fn look_at_all(&self) {
-        for cqid in 0..=self.core.target().config().limits.io_queues {
-            self.look_at_users(cqid);
-        }
+    /// Chooses the core for a completion queue and those that complete to it.
+    pub(crate) fn place(self: &Rc<Self>, cqid: u16) -> Option<usize> {
+        let (home, all) = (self.core.index(), self.core.target().config().cores);
+        let cores = (0..all.min(self.spec.cores)).map(|next| (home + next) % all);
+        let core = self.workers.emptiest(cores);
+        let core = core.filter(|core| *core == home || self.has_worker(*core));
+        let core = core.unwrap_or(home);
+        self.workers.place(cqid, core);
+        Some(core).filter(|core| *core != home)
     }
 
     /// Bytes of the configuration space were written.
     pub(crate) fn on_config(&self, change: config_space::ConfigChange) {
+        self.update_gate();
         if change.reset {
             self.reset();
         } else if change.interrupts {
-            self.look_at_all();
-            self.interrupt.notify_one();
-            self.remind();
+            self.worker.set_gate(self.worker.gate.get());
         }
-    }
-
-    /// Sends INTx again if the guest has completions to read: they may have come while it was
-    /// masked.
-    pub(crate) fn remind(&self) {
-        if self.queues.borrow().has_unread(0) && self.takes_intx() {
-            self.interrupts.borrow().remind();
-        }
-    }
-
-    fn takes_intx(&self) -> bool {
-        !self.config.borrow().is_intx_disabled()
-            && self.registers.borrow().interrupt_mask() & 1 == 0
-    }
-
-    /// Writes a completion of a command of queue `sqid`, for which there is a place.
-    pub(crate) fn post(&self, sqid: u16, entry: CompletionQueueEntry) {
-        if let Err(Unmapped) = self.try_post(sqid, entry) {
-            self.fail();
-        }
-    }
-
-    fn try_post(&self, sqid: u16, entry: CompletionQueueEntry) -> Result<(), Unmapped> {
-        let mut queues = self.queues.borrow_mut();
-        let queue = queues.submission(sqid).ok_or(Unmapped)?;
-        let (cqid, head) = (queue.cqid(), queue.head());
-        let vector = queues.completion(cqid).and_then(CompletionQueue::vector);
-        let slot = queues.post(cqid).ok_or(Unmapped)?;
-        drop(queues);
-        let entry = entry.with_queue(head, sqid);
-        let mut words = [0u32; 4];
-        words.as_mut_bytes().copy_from_slice(entry.as_bytes());
-        let [dw0, dw1, dw2, last] = words.map(u32::from_le);
-        // The guest takes the entry when it sees the phase, so that is written last.
-        let last = last & !(1 << 16) | u32::from(slot.phase) << 16;
-        let memory = self.memory.borrow();
-        memory.post(slot.address, [dw0, dw1, dw2, last])?;
-        drop(memory);
-        self.look_at_full(cqid);
-        if let Some(vector) = vector {
-            self.announce(cqid, vector);
-        }
-        Ok(())
-    }
-
-    /// A completion was posted: the guest is interrupted, unless it is still reading those before
-    /// it and this function sees when it has.
-    fn announce(&self, cqid: u16, vector: u16) {
-        if self.held.borrow().contains(&cqid) {
-            return;
-        }
-        if self.sees_heads(cqid) && self.interrupts_at_once(vector) {
-            self.look_at_head(cqid);
-            if self.need(cqid) == Need::Later {
-                self.held.borrow_mut().push(cqid);
-                return;
-            }
-        }
-        self.interrupt_for(cqid, vector);
-    }
-
-    fn need(&self, cqid: u16) -> Need {
-        let queues = self.queues.borrow();
-        let queue = queues.completion(cqid);
-        queue.map_or(Need::Nothing, CompletionQueue::need)
-    }
-
-    fn interrupt_for(&self, cqid: u16, vector: u16) {
-        self.queues.borrow_mut().notify(cqid);
-        self.interrupts.borrow_mut().posted(vector);
-        self.interrupt.notify_one();
-    }
-
-    /// Whether interrupts of a vector do not wait for each other as the guest has set it.
-    fn interrupts_at_once(&self, vector: u16) -> bool {
-        let coalescing = self
-            .controller()
-            .and_then(|it| it.interrupt_coalescing(vector));
-        !coalescing.is_some_and(InterruptCoalescing::is_on)
-    }
-
-    /// Sends the interrupts that were held back for guests that have read on since; with `all` any
-    /// that was held back. Whether there was any to send.
-    pub(crate) fn release_interrupts(&self, all: bool) -> bool {
-        let mut released = false;
-        let mut at = 0;
-        loop {
-            let Some(cqid) = self.held.borrow().get(at).copied() else {
-                return released;
-            };
-            self.look_at_head(cqid);
-            let need = self.need(cqid);
-            if need == Need::Later && !all {
-                at += 1;
-                continue;
-            }
-            self.held.borrow_mut().swap_remove(at);
-            let queues = self.queues.borrow();
-            let vector = queues.completion(cqid).and_then(CompletionQueue::vector);
-            drop(queues);
-            match vector {
-                Some(vector) if need != Need::Nothing => {
-                    self.interrupt_for(cqid, vector);
-                    released = true;
-                }
-                _ => self.queues.borrow_mut().notify(cqid),
-            }
-        }
-    }
-
-    /// Sends the interrupts of completions that were posted in this turn.
-    pub(crate) fn send_interrupts(&self) {
-        if !self.config.borrow().is_bus_master() {
-            return;
-        }
-        let controller = self.controller();
-        let now = self.core.rt().turn_time();
-        let coalescing = |vector| {
-            let controller = controller.as_ref()?;
-            controller.interrupt_coalescing(vector)
-        };
-        let takes_intx = self.takes_intx();
-        self.interrupts
-            .borrow_mut()
-            .flush(now, takes_intx, coalescing);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Which interrupt goes out, and by which eventfd. Completions of one turn make one interrupt for
 //! each vector; interrupt coalescing may make it wait.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use flashyard_controller::pcie::{InterruptCoalescing, Moderation, Msix};
 use flashyard_nvme::vfio_user::pci::{INTX, MSIX};
 use flashyard_nvme::vfio_user::{IrqAction, IrqData, SetIrqs};
@@ -12,7 +14,13 @@ use flashyard_time::Time;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InvalidIrqs;
 
-/// The interrupts of one function.
+/// Eventfds that another core gets, too: none for those that have gone.
+pub(crate) struct EventFds(Vec<EventFd>);
+
+type EventFd = (u32, u32, Option<OwnedFd>);
+
+/// The interrupts of one function, as one core sends them. Completions of several cores make an
+/// interrupt on each.
 pub(crate) struct Interrupts {
     /// The table, and what is pending.
     pub(crate) msix: Msix,
@@ -129,24 +137,32 @@ impl Interrupts {
     }
 
     /// Sends the interrupts of this turn; `coalescing` says how those of a vector wait for others.
-    /// Without `takes_intx` the guest gets none by INTx, but [`Self::remind`] later.
+    /// Without `takes_intx` the guest gets none by INTx, but [`Self::remind`] later. Gives the
+    /// vectors that have no eventfd here.
+    #[must_use]
     pub(crate) fn flush(
         &mut self,
         now: Time,
         takes_intx: bool,
         coalescing: impl Fn(u16) -> Option<InterruptCoalescing>,
-    ) {
+    ) -> Vec<u16> {
+        let mut unsent = Vec::new();
         while let Some(vector) = self.waiting.pop() {
             let count = std::mem::take(&mut self.posted[usize::from(vector)]);
             // Vector 0 is that of the Admin queue, whose completions do not wait.
             let coalescing = coalescing(vector).filter(|_| vector != 0);
-            if self.moderation.posted(vector, count, coalescing, now) {
-                self.interrupt(vector, takes_intx);
+            if self.moderation.posted(vector, count, coalescing, now)
+                && !self.interrupt(vector, takes_intx)
+            {
+                unsent.push(vector);
             }
         }
         while let Some(vector) = self.moderation.take_due(now) {
-            self.interrupt(vector, takes_intx);
+            if !self.interrupt(vector, takes_intx) {
+                unsent.push(vector);
+            }
         }
+        unsent
     }
 
     /// When an interrupt that waits has waited long enough.
@@ -165,26 +181,76 @@ impl Interrupts {
         self.intx.is_some() && self.vectors.iter().all(Option::is_none)
     }
 
-    fn interrupt(&mut self, vector: u16, takes_intx: bool) {
-        if self.uses_intx() {
-            if takes_intx {
-                self.signal(INTX, 0);
-            }
-        } else if self.vectors[usize::from(vector)].is_some() {
-            self.signal(MSIX, vector);
-        } else {
+    /// Interrupts the guest, now or when it gives an eventfd for it.
+    pub(crate) fn interrupt_or_pend(&mut self, vector: u16, takes_intx: bool) {
+        if !self.interrupt(vector, takes_intx) {
             self.msix.set_pending(vector);
         }
     }
 
-    fn signal(&self, index: u32, number: u16) {
-        let counter = match index {
-            INTX => self.intx.as_ref(),
-            _ => self
-                .vectors
-                .get(usize::from(number))
-                .and_then(Option::as_ref),
+    /// Interrupts the guest; false if there is no eventfd for it.
+    fn interrupt(&self, vector: u16, takes_intx: bool) -> bool {
+        if self.uses_intx() {
+            if takes_intx {
+                self.signal(INTX, 0);
+            }
+            return true;
+        }
+        let has_one = self.vectors[usize::from(vector)].is_some();
+        if has_one {
+            self.signal(MSIX, vector);
+        }
+        has_one
+    }
+
+    /// All eventfds, for another core.
+    pub(crate) fn share(&self) -> EventFds {
+        let all = [(INTX, 1), (MSIX, self.vectors.len() as u32)];
+        let all = all.into_iter().flat_map(|(index, count)| self.copies(index, 0, count));
+        EventFds(all.collect())
+    }
+
+    /// What has become of those that SET_IRQS was about, for another core.
+    pub(crate) fn share_of(&self, set: &SetIrqs<'_>) -> EventFds {
+        let (start, count) = match set.count {
+            0 => (0, self.count(set.index)),
+            count => (set.start, count),
         };
+        EventFds(self.copies(set.index, start, count).collect())
+    }
+
+    fn copies(&self, index: u32, start: u32, count: u32) -> impl Iterator<Item = EventFd> {
+        (start..start + count).map(move |number| {
+            let counter = self.counter(index, number as u16);
+            // Without a descriptor for it the other core leaves its interrupts to this one.
+            let copy = counter.and_then(|counter| counter.as_fd().try_clone_to_owned().ok());
+            (index, number, copy)
+        })
+    }
+
+    /// Takes eventfds of another core in the place of those that were here.
+    pub(crate) fn put(&mut self, rt: &Rt, eventfds: EventFds) {
+        for (index, number, fd) in eventfds.0 {
+            let counter = fd.and_then(|fd| EventCounter::of(rt, fd).ok());
+            let place = match index {
+                INTX => Some(&mut self.intx),
+                _ => self.vectors.get_mut(number as usize),
+            };
+            if let Some(place) = place {
+                *place = counter;
+            }
+        }
+    }
+
+    fn counter(&self, index: u32, number: u16) -> Option<&EventCounter> {
+        match index {
+            INTX => self.intx.as_ref(),
+            _ => self.vectors.get(usize::from(number))?.as_ref(),
+        }
+    }
+
+    fn signal(&self, index: u32, number: u16) {
+        let counter = self.counter(index, number);
         if let Some(counter) = counter {
             counter.signal();
         }

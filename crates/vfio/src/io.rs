@@ -20,8 +20,8 @@ use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, CommandPool, Data, Lent};
 use flashyard_time::Time;
 
-use crate::function::State;
 use crate::memory::Unmapped;
+use crate::worker::Worker;
 
 type IoQueue = Queue<FunctionFront>;
 
@@ -51,7 +51,7 @@ impl Hasher for CidHasher {
 
 /// What of an I/O queue is its function's.
 pub(crate) struct FunctionFront {
-    state: Rc<State>,
+    worker: Rc<Worker>,
     qid: u16,
     /// Where the data of each command are, by its identifier.
     in_flight: RefCell<HashMap<u16, Vec<Segment>, BuildHasherDefault<CidHasher>>>,
@@ -78,12 +78,12 @@ pub(crate) struct IoConnection {
 }
 
 impl IoConnection {
-    pub(crate) fn new(state: &Rc<State>, id: ConnectionId, seat: IoSeat) -> Rc<Self> {
-        let core = &state.core;
+    pub(crate) fn new(worker: &Rc<Worker>, id: ConnectionId, seat: IoSeat) -> Rc<Self> {
+        let core = &worker.core;
         let budget = core.budget(seat.tenant());
         let (qid, places) = (seat.queue.qid, usize::from(seat.queue.entries));
         let front = FunctionFront {
-            state: state.clone(),
+            worker: worker.clone(),
             qid,
             in_flight: RefCell::default(),
             spare: RefCell::default(),
@@ -173,7 +173,7 @@ impl IoConnection {
             self.queue.on_duplicate();
             let status = Status::COMMAND_ID_CONFLICT.with_dnr();
             let entry = CompletionQueueEntry::new(entry.cid(), status);
-            front.state.post(front.qid, entry);
+            front.worker.post(front.qid, entry);
             return 0;
         }
         self.queue.on_traffic();
@@ -257,7 +257,7 @@ impl FunctionFront {
         let Some(segments) = in_flight.get_mut(&entry.cid()) else {
             return Err(Status::INTERNAL_ERROR);
         };
-        let memory = self.state.memory.borrow();
+        let memory = self.worker.memory.borrow();
         prp::walk((entry.prp1(), entry.prp2()), bytes, segments, |at, to| {
             memory.read(at, to).map_err(|Unmapped| TRANSFER_ERROR)
         })
@@ -267,7 +267,7 @@ impl FunctionFront {
     fn copy_in(&self, cid: u16, to: &mut [u8]) -> Result<(), Unmapped> {
         let in_flight = self.in_flight.borrow();
         let segments = in_flight.get(&cid).filter(|_| !self.detached.get());
-        let memory = self.state.memory.borrow();
+        let memory = self.worker.memory.borrow();
         let mut rest = to;
         for segment in segments.ok_or(Unmapped)? {
             let count = rest.len().min(segment.bytes as usize);
@@ -285,7 +285,7 @@ impl FunctionFront {
     /// Copies what was read to the guest.
     fn copy_out(&self, cid: u16, data: &Data) -> Result<(), Unmapped> {
         let in_flight = self.in_flight.borrow();
-        let memory = self.state.memory.borrow();
+        let memory = self.worker.memory.borrow();
         let mut at = 0;
         for segment in in_flight.get(&cid).ok_or(Unmapped)? {
             let count = (segment.bytes as usize).min(data.len() - at);
@@ -309,7 +309,7 @@ impl FunctionFront {
         }
         if !self.detached.get() {
             let entry = CompletionQueueEntry::new(cid, status);
-            self.state.post(self.qid, entry);
+            self.worker.post(self.qid, entry);
         }
         drop(self.sample.take());
         self.finished.notify_one();
@@ -326,9 +326,9 @@ impl Front for FunctionFront {
             return None;
         }
         let in_flight = self.in_flight.borrow();
-        let memory = self.state.memory.borrow();
+        let memory = self.worker.memory.borrow();
         let segments = in_flight.get(&cid)?;
-        memory.lend(&self.state.loans, segments, unit, way)
+        memory.lend(&self.worker.loans, segments, unit, way)
     }
 
     fn copy(&self, cid: u16, to: &mut [u8]) -> Result<(), Failure> {

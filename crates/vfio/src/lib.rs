@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod announce;
 mod controller;
 mod doorbells;
 mod function;
@@ -33,6 +34,8 @@ mod memory;
 mod pump;
 mod regions;
 mod serve;
+mod worker;
+mod workers;
 
 pub use flashyard_controller::HostId;
 pub use function::{Doorbells, FunctionSpec};

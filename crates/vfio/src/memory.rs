@@ -6,7 +6,7 @@ use std::rc::Rc;
 use flashyard_controller::pcie::Segment;
 use flashyard_engine::front::Way;
 use flashyard_nvme::vfio_user::{DMA_WRITE, DmaMap, DmaUnmap, UNMAP_ALL};
-use flashyard_runtime::shared_memory::{Mapping, Refused, Space};
+use flashyard_runtime::shared_memory::{Mapping, Refused, SharedMapping, Space};
 use flashyard_runtime::{Lent, Loans};
 
 /// Regions at a time.
@@ -35,6 +35,13 @@ struct Region {
     size: u64,
     /// Memory without a descriptor is not reachable, but its place is taken.
     mapping: Option<Rc<Mapping>>,
+}
+
+/// A region for another core.
+pub(crate) struct SharedRegion {
+    address: u64,
+    size: u64,
+    mapping: Option<SharedMapping>,
 }
 
 /// A piece of memory that was looked up: for as long as nothing is unmapped.
@@ -118,6 +125,29 @@ impl GuestMemory {
         };
         self.regions.insert(at, region);
         Ok(())
+    }
+
+    /// All regions, for another core.
+    pub(crate) fn share(&self) -> Vec<SharedRegion> {
+        self.regions.iter().map(Region::share).collect()
+    }
+
+    /// The region that begins at `address`, for another core.
+    pub(crate) fn share_of(&self, address: u64) -> Option<SharedRegion> {
+        let at = self.first_behind(address).checked_sub(1)?;
+        Some(self.regions[at].share())
+    }
+
+    /// Takes a region of another core.
+    pub(crate) fn take(&mut self, shared: SharedRegion) {
+        let at = self.first_behind(shared.address);
+        let mapping = shared.mapping.map(|mapping| Rc::new(mapping.mapping()));
+        let region = Region {
+            address: shared.address,
+            size: shared.size,
+            mapping,
+        };
+        self.regions.insert(at, region);
     }
 
     /// Lets a region go, which has to be one that was mapped; or all. Gives what was mapped there;
@@ -258,6 +288,14 @@ impl GuestMemory {
 }
 
 impl Region {
+    fn share(&self) -> SharedRegion {
+        SharedRegion {
+            address: self.address,
+            size: self.size,
+            mapping: self.mapping.as_ref().map(|mapping| mapping.share()),
+        }
+    }
+
     fn end(&self) -> u64 {
         self.address + self.size
     }

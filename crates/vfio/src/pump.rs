@@ -1,4 +1,4 @@
-//! Fetches commands: the one task of a function that looks at its submission queues. It sleeps
+//! Fetches commands: the one task of a worker that looks at its submission queues. It sleeps
 //! until a doorbell rings, or the core finds one in memory that has moved (`doorbells`).
 
 use std::future::Future;
@@ -9,8 +9,8 @@ use std::task::Poll;
 use flashyard_nvme::SubmissionQueueEntry;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::function::State;
 use crate::memory::Unmapped;
+use crate::worker::Worker;
 
 /// Commands of an I/O queue in one turn, so that one guest does not hold up the core.
 const BATCH: u32 = 64;
@@ -20,25 +20,25 @@ const ADMIN_BATCH: u32 = 4;
 const BATCH_BYTES: u32 = 512 << 10;
 
 /// Looks at queues whose doorbells ring, until the function goes.
-pub(crate) async fn run(state: Rc<State>) {
+pub(crate) async fn run(worker: Rc<Worker>) {
     loop {
-        state.ring.notified().await;
-        while look(&state) {
-            state.core.rt().turn_end().await;
+        worker.ring.notified().await;
+        while look(&worker) {
+            worker.core.rt().turn_end().await;
         }
     }
 }
 
 /// Sends interrupts at the end of each turn that has posted completions, and when those that wait
 /// for others have waited long enough.
-pub(crate) async fn interrupt(state: Rc<State>) {
+pub(crate) async fn interrupt(worker: Rc<Worker>) {
     loop {
-        let due = state.interrupts.borrow().next_due();
-        let mut posted = pin!(state.interrupt.notified());
+        let due = worker.interrupts.borrow().next_due();
+        let mut posted = pin!(worker.interrupt.notified());
         match due {
             None => posted.await,
             Some(due) => {
-                let mut late = state.core.rt().sleep_until(due);
+                let mut late = worker.core.rt().sleep_until(due);
                 std::future::poll_fn(|context| {
                     let either = posted.as_mut().poll(context).is_ready()
                         || Pin::new(&mut late).poll(context).is_ready();
@@ -51,30 +51,30 @@ pub(crate) async fn interrupt(state: Rc<State>) {
                 .await;
             }
         }
-        state.core.rt().turn_end().await;
-        state.send_interrupts();
+        worker.core.rt().turn_end().await;
+        worker.send_interrupts();
     }
 }
 
 /// Looks at each queue that has rung; whether any has more.
-fn look(state: &Rc<State>) -> bool {
-    let rung = state.rung.take();
+fn look(worker: &Worker) -> bool {
+    let rung = worker.rung.take();
     for qid in rung {
-        if !drain(state, qid) {
-            state.look_at(qid);
+        if !drain(worker, qid) {
+            worker.look_at(qid);
         }
     }
-    !state.rung.borrow().is_empty()
+    !worker.rung.borrow().is_empty()
 }
 
 /// Fetches the commands of a queue; false if there are more than for one turn.
-fn drain(state: &Rc<State>, qid: u16) -> bool {
-    let most = state.controller().map_or(0, |it| it.batch(qid));
+fn drain(worker: &Worker, qid: u16) -> bool {
+    let most = worker.batch(qid);
     let (mut commands, mut bytes) = (0, 0);
     while commands < most && bytes < BATCH_BYTES {
-        match fetch(state, qid) {
+        match fetch(worker, qid) {
             Some(moved) => bytes += moved,
-            None if state.look_at_tail(qid) || state.look_for_room(qid) => {}
+            None if worker.look_at_tail(qid) || worker.look_for_room(qid) => {}
             None => return true,
         }
         commands += 1;
@@ -84,21 +84,20 @@ fn drain(state: &Rc<State>, qid: u16) -> bool {
 
 /// Fetches and begins one command of a queue, if there is one and it may be fetched; gives how many
 /// bytes it moves.
-fn fetch(state: &Rc<State>, qid: u16) -> Option<u32> {
-    let controller = state.controller().filter(|_| state.is_running())?;
-    if !controller.takes_commands(qid) {
+fn fetch(worker: &Worker, qid: u16) -> Option<u32> {
+    if !worker.gate.get().running || !worker.takes_commands(qid) {
         return None;
     }
-    let address = state.queues.borrow_mut().fetch(qid)?;
+    let address = worker.queues.borrow_mut().fetch(qid)?;
     // As words: so it lies where words do.
     let mut words = [0u64; SubmissionQueueEntry::LEN / 8];
-    let read = state.memory.borrow().read(address, words.as_mut_bytes());
+    let read = worker.memory.borrow().read(address, words.as_mut_bytes());
     if let Err(Unmapped) = read {
-        state.fail();
+        worker.home.fail(worker);
         return None;
     }
     let entry = SubmissionQueueEntry::read_from_bytes(words.as_bytes()).ok()?;
-    Some(controller.on_command(qid, &entry))
+    Some(worker.on_command(qid, &entry))
 }
 
 /// Commands of queue `qid` in one turn; fewer while those of others are latency-sensitive.

@@ -53,9 +53,9 @@ pub(crate) fn read(state: &State, access: RegionAccess) -> Result<Vec<u8>, Inval
     let offset = access.offset;
     let read = match access.region {
         BAR0 => return read_registers(state, offset, data),
-        BAR4 => state.interrupts.borrow().msix.read_table(offset, &mut data),
+        BAR4 => state.worker.interrupts.borrow().msix.read_table(offset, &mut data),
         BAR5 => {
-            let interrupts = state.interrupts.borrow();
+            let interrupts = state.worker.interrupts.borrow();
             interrupts.msix.read_pending(offset, &mut data)
         }
         CONFIG => state.config.borrow().read(offset, &mut data),
@@ -93,7 +93,7 @@ pub(crate) fn write(
     let offset = access.offset;
     let written = match access.region {
         BAR0 => return write_registers(state, offset, data).map(|()| false),
-        BAR4 => state.interrupts.borrow_mut().msix.write_table(offset, data),
+        BAR4 => state.worker.interrupts.borrow_mut().msix.write_table(offset, data),
         // Pending bits are read-only.
         BAR5 => offset.saturating_add(data.len() as u64) <= msix::BYTES as u64,
         CONFIG => {
@@ -121,7 +121,9 @@ fn write_registers(state: &Rc<State>, offset: u64, data: &[u8]) -> Result<(), In
             .registers
             .borrow_mut()
             .write(offset, data.len(), value);
-        if let Some(change) = written.map_err(|_| InvalidAccess)? {
+        let change = written.map_err(|_| InvalidAccess)?;
+        state.update_gate();
+        if let Some(change) = change {
             state.apply(change);
         }
         return Ok(());

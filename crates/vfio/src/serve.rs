@@ -71,8 +71,8 @@ pub fn offer(
     let rt = core.rt();
     let tasks = [
         rt.spawn(accept(state.clone(), listener)),
-        rt.spawn(pump::run(state.clone())),
-        rt.spawn(pump::interrupt(state.clone())),
+        rt.spawn(pump::run(state.worker.clone())),
+        rt.spawn(pump::interrupt(state.worker.clone())),
     ];
     Ok(Function {
         state,
@@ -84,12 +84,11 @@ impl Function {
     /// What it does now.
     pub fn report(&self) -> FunctionReport {
         let registers = self.state.registers.borrow();
-        let controller = self.state.controller();
         FunctionReport {
             connected: self.state.connected.get(),
             ready: registers.is_ready(),
             failed: registers.is_fatal(),
-            io_queues: controller.map_or(0, |controller| controller.io.borrow().len()),
+            io_queues: self.state.queues.borrow().submissions(),
         }
     }
 }
@@ -220,11 +219,7 @@ async fn handle(
             Reply::Done(Command::DMA_MAP)
         }
         Request::DmaUnmap(unmap) => {
-            let gone = state.memory.borrow_mut().unmap(&unmap).ok_or(ENOENT)?;
-            state.revise_doorbells();
-            // Devices that are at it have all of it.
-            let unused = || gone.iter().all(|mapping| Rc::strong_count(mapping) == 1);
-            state.until_returned(unused).await;
+            state.unmap(&unmap).await.then_some(()).ok_or(ENOENT)?;
             Reply::DmaUnmap(unmap)
         }
         Request::DeviceInfo => Reply::Device(DeviceInfo {
@@ -234,11 +229,8 @@ async fn handle(
         }),
         Request::IrqInfo { index } => Reply::Irq(describe_irq(state, index)?),
         Request::SetIrqs(set) => {
-            let mut interrupts = state.interrupts.borrow_mut();
-            let done = interrupts.set(state.core.rt(), &set, &mut fds);
+            let done = state.set_irqs(&set, &mut fds).await;
             done.map_err(|_| EINVAL)?;
-            drop(interrupts);
-            state.remind();
             Reply::Done(Command::SET_IRQS)
         }
         Request::RegionRead(access) => {
@@ -248,13 +240,15 @@ async fn handle(
         Request::RegionWrite(access, data) => {
             // A reset of the function is complete with the answer.
             if regions::write(state, access, data).map_err(|_| EINVAL)? {
-                state.until_returned(|| !state.loans.are_out()).await;
+                state.until_stopped().await;
             }
+            state.gate_taken().await;
             Reply::RegionWrite(access)
         }
         Request::Reset => {
             state.reset();
-            state.until_returned(|| !state.loans.are_out()).await;
+            state.until_stopped().await;
+            state.gate_taken().await;
             Reply::Done(Command::RESET)
         }
     };
@@ -271,7 +265,7 @@ fn region_info(
     argsz: u32,
     index: u32,
 ) -> Result<(Reply<'static>, Option<OwnedFd>), u32> {
-    let doorbells = state.doorbells.borrow();
+    let doorbells = state.worker.doorbells.borrow();
     let info = regions::describe(index, doorbells.are_mappable()).ok_or(EINVAL)?;
     let info = info.within(argsz);
     let file = match info.areas.is_empty() {
@@ -292,6 +286,6 @@ fn describe_irq(state: &State, index: u32) -> Result<IrqInfo, u32> {
     Ok(IrqInfo {
         flags,
         index,
-        count: state.interrupts.borrow().count(index),
+        count: state.worker.interrupts.borrow().count(index),
     })
 }

@@ -175,6 +175,7 @@ fn side_by_side(seed: u64, (vm, tcp): (Load, Load)) -> [u64; 2] {
             id: [9; 16],
         },
         doorbells: Doorbells::default(),
+        cores: 1,
     };
     let listener = UnixListener::bind(&path).expect("a socket");
     let function = offer(core, spec, listener).expect("it listens");

@@ -41,7 +41,7 @@ impl Doorbell {
 }
 
 /// A doorbell that was written in vain: an asynchronous event tells the guest.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum InvalidDoorbell {
     /// There is no such queue.
     Queue,
@@ -309,6 +309,11 @@ impl Queues {
         self.completion.get(qid)
     }
 
+    /// How many submission queues there are.
+    pub fn submissions(&self) -> usize {
+        self.submission.iter().count()
+    }
+
     /// The numbers of all submission queues are below this one.
     pub fn submission_end(&self) -> u16 {
         self.submission.0.len() as u16
@@ -408,11 +413,11 @@ impl Queues {
         }
     }
 
-    /// Delete I/O Completion Queue.
+    /// Delete I/O Completion Queue: gives its number.
     ///
     /// # Errors
     /// The status to answer with.
-    pub fn delete_completion(&mut self, sqe: &SubmissionQueueEntry) -> Result<(), Status> {
+    pub fn delete_completion(&mut self, sqe: &SubmissionQueueEntry) -> Result<u16, Status> {
         let qid = sqe.cdw10() as u16;
         let queue = self.completion.get(qid).filter(|_| qid != 0);
         let queue = queue.ok_or(Status::INVALID_QUEUE_IDENTIFIER.with_dnr())?;
@@ -420,7 +425,7 @@ impl Queues {
             return Err(Status::INVALID_QUEUE_DELETION.with_dnr());
         }
         self.completion.remove(qid);
-        Ok(())
+        Ok(qid)
     }
 
     /// The guest has moved a doorbell. Bits 31:16 of a doorbell are reserved.

@@ -209,6 +209,7 @@ fn spec_of(name: &str, number: usize) -> FunctionSpec {
             id: [number as u8 + 1; 16],
         },
         doorbells: Doorbells::default(),
+        cores: 1,
     }
 }
 

@@ -19,6 +19,7 @@ fn spec(tenant: &str) -> FunctionSpec {
             id: [1; 16],
         },
         doorbells: Doorbells::default(),
+        cores: 1,
     }
 }
 
@@ -44,7 +45,7 @@ fn changes_of_an_enabled_controller_do_not_add_up() {
         for tenant in ["a", "nobody"] {
             let state = State::new(&bench.cores[0], spec(tenant));
             let state = state.expect("no doorbells in memory");
-            let lent = state.loans.lend(&mapping, 0, 4096);
+            let lent = state.worker.loans.lend(&mapping, 0, 4096);
             for _ in 0..100 {
                 state.apply(Change::Enable(QUEUES));
                 rt.turn_end().await;

@@ -51,6 +51,7 @@ impl Site {
                 id: [number; 16],
             },
             doorbells: Doorbells::default(),
+            cores: 1,
         }
     }
 

@@ -95,6 +95,7 @@ async fn serve(
             id: [1; 16],
         },
         doorbells: Doorbells::Trapped,
+        cores: 1,
     };
     let _function = offer(&bench.cores[0], spec, listener)?;
     // Who waits for it may have gone.
