@@ -164,6 +164,7 @@ fn serve(options: Options) {
                 id: [1; 16],
             },
             doorbells: options.doorbells,
+            cores: 1,
         };
         let listener = UnixListener::bind(&options.socket).expect("a path that is free");
         let function = offer(&bench.cores[0], spec, listener).expect("a socket");

@@ -169,6 +169,7 @@ async fn serve(rt: Rt, sockets: [PathBuf; 2], turn: Arc<AtomicU64>, done: Arc<At
                     id: [number; 16],
                 },
                 doorbells: Doorbells::Trapped,
+                cores: 1,
             };
             let listener = UnixListener::bind(socket).expect("a path that is free");
             offer(&bench.cores[0], spec, listener).expect("a socket")

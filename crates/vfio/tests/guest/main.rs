@@ -1,6 +1,7 @@
 //! Functions with guests, on the real machine: a target, a socket, and a driver that has memory of
 //! its own.
 
+mod acts;
 mod data;
 mod descriptors;
 mod endings;

@@ -1,0 +1,676 @@
+//! A function whose I/O queues are on several cores, in the simulated world: what the home core
+//! answers for holds on all of them.
+
+#[path = "guest/acts.rs"]
+mod acts;
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use flashyard_block::{Device, Info, Io, IoFuture, LentIo, SharedDevice, Tag};
+use flashyard_controller::HostId;
+use flashyard_engine::Limits;
+use flashyard_host::vfio::{Guest, GuestError, GuestOptions};
+use flashyard_nvme::aer::AsyncEvent;
+use flashyard_nvme::command::LbaRange;
+use flashyard_nvme::vfio_user::pci::{BAR0, BAR5, CONFIG, MSIX};
+use flashyard_nvme::vfio_user::{DmaUnmap, RegionAccess, Request, UNMAP_ALL};
+use flashyard_nvme::{Nqn, Sgl, Status, SubmissionQueueEntry as Entry};
+use flashyard_runtime::Rt;
+use flashyard_runtime::sim::Config;
+use flashyard_runtime::sync::Notify;
+use flashyard_runtime::unix::EventCounter;
+use flashyard_testbed::{BLOCK, Bench, Scratch, Site, memory, pattern, subnqn};
+use flashyard_time::{Duration, Rng};
+use flashyard_vfio::{Doorbells, Function, FunctionSpec, offer};
+
+/// Queues 1 and 4 are on the home core 0, 2 on core 1, 3 on core 2.
+const CORES: usize = 3;
+const GUEST: GuestOptions = GuestOptions {
+    queues: 4,
+    ..GuestOptions::SMALL
+};
+/// What is answered without waiting for a device has been answered.
+const SOON: Duration = Duration::from_ms(100);
+
+/// A device that holds back what comes with lent memory while it is shut, and everything for a
+/// while by chance.
+struct Door {
+    device: SharedDevice,
+    rt: Rt,
+    rng: RefCell<Option<Rng>>,
+    open: Cell<bool>,
+    opened: Notify,
+    lent: Cell<usize>,
+    copied: Cell<usize>,
+}
+
+impl Door {
+    fn open(&self) {
+        self.open.set(true);
+        self.opened.notify_all();
+    }
+
+    fn pause(&self) -> impl Future<Output = ()> + 'static {
+        let mut rng = self.rng.borrow_mut();
+        let pause = rng.as_mut().map_or(0, |rng| rng.below(3000));
+        self.rt.sleep(Duration::from_us(pause))
+    }
+}
+
+/// As it is held by the target.
+struct Behind(Rc<Door>);
+
+impl Device for Behind {
+    fn info(&self) -> Info {
+        self.0.device.info()
+    }
+
+    fn submit(&self, tag: Tag, io: Io) -> IoFuture {
+        let door = self.0.clone();
+        door.copied.set(door.copied.get() + 1);
+        let pause = door.pause();
+        IoFuture::boxed(async move {
+            pause.await;
+            door.device.submit(tag, io).await
+        })
+    }
+
+    fn takes_lent(&self) -> Option<u32> {
+        self.0.device.takes_lent()
+    }
+
+    fn submit_lent(&self, tag: Tag, io: LentIo) -> IoFuture {
+        let door = self.0.clone();
+        door.lent.set(door.lent.get() + 1);
+        let pause = door.pause();
+        IoFuture::boxed(async move {
+            pause.await;
+            while !door.open.get() {
+                door.opened.notified().await;
+            }
+            door.device.submit_lent(tag, io).await
+        })
+    }
+}
+
+/// A target with a function of several cores.
+#[derive(Clone)]
+struct World {
+    bench: Bench,
+    /// Namespace 1, which is at home on core 1.
+    door: Rc<Door>,
+    function: Rc<RefCell<Option<Function>>>,
+    path: PathBuf,
+}
+
+fn attach(bench: &Bench, rng: Option<Rng>) -> Rc<Door> {
+    let core = 1 % bench.cores.len();
+    let door = Rc::new(Door {
+        device: memory(16 << 20),
+        rt: bench.rts[core].clone(),
+        rng: RefCell::new(rng),
+        open: Cell::new(true),
+        opened: Notify::new(),
+        lent: Cell::new(0),
+        copied: Cell::new(0),
+    });
+    bench.attach("a", 1, core, Rc::new(Behind(door.clone())));
+    door
+}
+
+fn spec(cores: usize) -> FunctionSpec {
+    let nqn = |text: &str| Nqn::new(text).expect("a good name");
+    FunctionSpec {
+        subnqn: nqn(&subnqn("a")),
+        host: HostId {
+            nqn: nqn("nqn.2026-11.test:function"),
+            id: [9; 16],
+        },
+        doorbells: Doorbells::default(),
+        cores,
+    }
+}
+
+/// Runs a test on a target of so many cores. The function ends with it, and nothing is left.
+fn run_on<F>(cores: usize, seed: u64, test: impl FnOnce(World) -> F)
+where
+    F: Future<Output = ()> + 'static,
+{
+    let config = match seed % 2 {
+        0 => Config::stormy(seed),
+        _ => Config::calm(seed),
+    };
+    let site = Site::with_limits(config, cores, Limits::default());
+    let scratch = Scratch::new("cores");
+    let path = scratch.join("vm.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let door = attach(&site.bench, None);
+    let function = offer(&site.bench.cores[0], spec(CORES), listener).expect("it listens");
+    site.run(|bench| {
+        let world = World {
+            bench,
+            door,
+            function: Rc::new(RefCell::new(Some(function))),
+            path,
+        };
+        let all = world.clone();
+        let test = test(world);
+        async move {
+            test.await;
+            all.door.open();
+            all.function.take();
+        }
+    });
+}
+
+fn run<F>(test: impl FnOnce(World) -> F)
+where
+    F: Future<Output = ()> + 'static,
+{
+    run_on(CORES, 1, test);
+}
+
+impl World {
+    fn rt(&self) -> &Rt {
+        &self.bench.host_rt
+    }
+
+    /// Tries until the function has noticed that its last client has gone.
+    async fn guest(&self, options: GuestOptions) -> Guest {
+        loop {
+            match Guest::start(self.rt(), &self.path, options).await {
+                Ok(guest) => return guest,
+                Err(GuestError::Client(_)) => self.rt().sleep(Duration::from_ms(5)).await,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn range(slba: u64, blocks: u32) -> LbaRange {
+    LbaRange { slba, blocks }
+}
+
+/// What one queue writes every other one reads.
+async fn works(guest: &mut Guest, seed: u64) {
+    for qid in 1..=GUEST.queues {
+        let data = pattern(seed + u64::from(qid), 2 * BLOCK as usize);
+        let mut read = vec![0; data.len()];
+        let at = range(50, 2);
+        guest
+            .write((qid, 1), at, (0, &data))
+            .await
+            .expect("written");
+        let other = 1 + qid % GUEST.queues;
+        guest
+            .read((other, 1), at, (512, &mut read))
+            .await
+            .expect("read");
+        assert!(read == data, "written by {qid}, read by {other}");
+    }
+}
+
+/// Fills all queues, and does not wait.
+async fn busy(guest: &mut Guest) {
+    for qid in 1..=GUEST.queues {
+        for number in 0..10 {
+            let Ok(cid) = guest.take_place(qid) else {
+                break;
+            };
+            let entry = Entry::write(1, range(number * 8, 8), Sgl::Transport { length: 0 });
+            guest
+                .put_io(qid, (entry, cid), (0, 8 * BLOCK))
+                .expect("room");
+        }
+        guest.ring(qid).await.expect("rung");
+    }
+}
+
+/// Begins a read by queue 2, which is where the device is.
+async fn begin(world: &World, guest: &mut Guest) -> u16 {
+    world.door.open.set(false);
+    let before = world.door.lent.get();
+    let cid = guest.take_place(2).expect("free");
+    let entry = Entry::read(1, range(0, 8), Sgl::Transport { length: 0 });
+    guest.put_io(2, (entry, cid), (0, 8 * BLOCK)).expect("room");
+    guest.ring(2).await.expect("rung");
+    while world.door.lent.get() == before {
+        guest.status().await.expect("it answers");
+        world.rt().sleep(Duration::from_us(10)).await;
+    }
+    cid
+}
+
+/// The memory of queue 2 is lent to the device, which is on the same core; what comes over other
+/// queues is copied.
+#[test]
+fn queues_are_spread_over_cores_and_see_the_same_data() {
+    run(|world| async move {
+        let mut guest = world.guest(GUEST).await;
+        works(&mut guest, 1).await;
+        let (lent, copied) = (world.door.lent.get(), world.door.copied.get());
+        assert_eq!((lent, copied), (2, 6));
+        let functions = world.function.borrow();
+        let report = functions.as_ref().expect("it is there").report();
+        assert_eq!(report.io_queues, 4);
+    });
+}
+
+#[test]
+fn a_target_with_fewer_cores_and_a_guest_with_fewer_queues_work() {
+    for cores in [1, 2] {
+        run_on(cores, 1, |world| async move {
+            let mut guest = world.guest(GUEST).await;
+            works(&mut guest, 1).await;
+        });
+    }
+    run(|world| async move {
+        let one = GuestOptions { queues: 1, ..GUEST };
+        let mut guest = world.guest(one).await;
+        let data = pattern(1, BLOCK as usize);
+        let written = guest.write((1, 1), range(0, 1), (0, &data)).await;
+        written.expect("written");
+    });
+}
+
+/// What the guest wants to be over before it uses its memory for something else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    Unmapped,
+    Reset,
+    FunctionReset,
+    /// A reset of the function whose controller the guest has disabled before.
+    DisabledFunctionReset,
+}
+
+impl Over {
+    const ALL: [Self; 4] = [
+        Self::Unmapped,
+        Self::Reset,
+        Self::FunctionReset,
+        Self::DisabledFunctionReset,
+    ];
+
+    async fn ask(self, guest: &mut Guest) {
+        if self == Self::DisabledFunctionReset {
+            let disabled = guest.client.write(BAR0, 0x14, &[0; 4]).await;
+            disabled.expect("written");
+        }
+        let request = match self {
+            Self::Unmapped => Request::DmaUnmap(DmaUnmap {
+                argsz: 24,
+                flags: UNMAP_ALL,
+                address: 0,
+                size: 0,
+            }),
+            Self::Reset => Request::Reset,
+            Self::FunctionReset | Self::DisabledFunctionReset => {
+                let access = RegionAccess {
+                    offset: 0x68,
+                    region: CONFIG,
+                    count: 2,
+                };
+                Request::RegionWrite(access, &[0x00, 0x80])
+            }
+        };
+        let sent = guest.client.send(&request.encode(77), &[]).await;
+        sent.expect("sent");
+    }
+}
+
+/// The answer comes when no device moves data any more, whichever core has given it the memory.
+#[test]
+fn memory_that_another_core_has_lent_is_given_back_when_the_device_is_done() {
+    for over in Over::ALL {
+        run(move |world| async move {
+            let mut guest = world.guest(GUEST).await;
+            let data = pattern(7, 8 * BLOCK as usize);
+            let written = guest.write((1, 1), range(0, 8), (0, &data)).await;
+            written.expect("written");
+            let cid = begin(&world, &mut guest).await;
+            over.ask(&mut guest).await;
+            let (rt, door) = (world.rt().clone(), world.door.clone());
+            let opened = rt.clone().spawn(async move {
+                rt.sleep(SOON).await;
+                door.open();
+                rt.now()
+            });
+            let reply = guest.client.reply().await;
+            reply.expect("an answer");
+            let answered = world.rt().now();
+            assert!(answered >= opened.await, "{over:?}: answered too early");
+            let mut seen = vec![0; data.len()];
+            let at = guest.data(2, cid, 0);
+            guest.load(at, &mut seen).expect("memory");
+            assert!(seen == data, "{over:?}: the device was not done");
+        });
+    }
+}
+
+/// A device that does not come to an end holds the client up for 4 s.
+#[test]
+fn an_answer_does_not_wait_for_a_device_that_hangs() {
+    for over in [Over::Unmapped, Over::Reset] {
+        run(move |world| async move {
+            let mut guest = world.guest(GUEST).await;
+            begin(&world, &mut guest).await;
+            let began = world.rt().now();
+            over.ask(&mut guest).await;
+            guest.client.reply().await.expect("an answer");
+            let took = world.rt().now() - began;
+            let patience = Duration::from_secs(4)..Duration::from_secs(5);
+            assert!(patience.contains(&took), "{took}");
+            assert!(guest.status().await.expect("CSTS").cfs);
+            if over == Over::Unmapped {
+                guest.map_memory().await.expect("the next answers are not held up");
+                assert!(world.rt().now() - began < Duration::from_secs(5));
+            }
+        });
+    }
+}
+
+#[test]
+fn a_controller_is_not_disabled_before_devices_of_other_cores_are_done() {
+    run(|world| async move {
+        let mut guest = world.guest(GUEST).await;
+        for round in 1..4 {
+            begin(&world, &mut guest).await;
+            let disabled = guest.client.write(BAR0, 0x14, &[0; 4]).await;
+            disabled.expect("written");
+            for _ in 0..20 {
+                world.rt().sleep(Duration::from_ms(5)).await;
+                assert!(guest.status().await.expect("CSTS").rdy, "round {round}");
+            }
+            world.door.open();
+            guest.disable().await.expect("RDY is 0");
+            guest.enable().await.expect("enabled");
+            works(&mut guest, round).await;
+        }
+    });
+}
+
+/// The queue is deleted when its commands have been answered, and is made anew on a core that has
+/// fewer.
+#[test]
+fn a_queue_of_another_core_is_deleted_and_made_anew() {
+    run(|world| async move {
+        let mut guest = world.guest(GUEST).await;
+        begin(&world, &mut guest).await;
+        let cid = guest.take_place(0).expect("room");
+        let delete = Entry::delete_io_sq(2).with_cid(cid);
+        guest.put(0, &delete).expect("room");
+        // A second one is refused, and answered first.
+        let second = guest.take_place(0).expect("room");
+        guest.put(0, &delete.with_cid(second)).expect("room");
+        guest.ring(0).await.expect("rung");
+        let refused = guest.completion(0).await.expect("refused");
+        let none = Status::INVALID_QUEUE_IDENTIFIER.with_dnr();
+        assert_eq!((refused.cid(), refused.status()), (second, none));
+        let in_use = guest.admin(Entry::delete_io_cq(2)).await;
+        let in_use = matches!(in_use, Err(GuestError::Status(status))
+            if status == Status::INVALID_QUEUE_DELETION.with_dnr());
+        assert!(in_use);
+        world.door.open();
+        let done = guest.completion(2).await.expect("of the read");
+        assert_eq!(done.status(), Status::SUCCESS);
+        let deleted = guest.completion(0).await.expect("deleted");
+        assert_eq!((deleted.cid(), deleted.status()), (cid, Status::SUCCESS));
+        guest.admin(Entry::delete_io_cq(2)).await.expect("deleted");
+        let data = pattern(1, BLOCK as usize);
+        for qid in [1, 3, 4] {
+            let written = guest.write((qid, 1), range(0, 1), (0, &data)).await;
+            written.expect("the others go on");
+        }
+        guest.disable().await.expect("disabled");
+        guest.enable().await.expect("enabled");
+        works(&mut guest, 3).await;
+    });
+}
+
+#[test]
+fn a_wrong_doorbell_of_another_core_is_reported() {
+    run(|world| async move {
+        let mut guest = world.guest(GUEST).await;
+        let cid = guest.take_place(0).expect("room");
+        let request = Entry::async_event_request().with_cid(cid);
+        guest.put(0, &request).expect("room");
+        guest.ring(0).await.expect("rung");
+        let tail = 99u32.to_le_bytes();
+        let rung = guest.client.write(BAR0, 0x1000 + 8 * 2, &tail).await;
+        rung.expect("taken");
+        let event = guest.completion(0).await.expect("an event");
+        let value = AsyncEvent::INVALID_DOORBELL_VALUE;
+        assert_eq!(event.dw0(), value.dw0());
+    });
+}
+
+/// Vectors are shared by queues of all cores; one that has no eventfd is pending, and comes when
+/// it gets one.
+#[test]
+fn interrupts_of_other_cores_are_sent_or_pending() {
+    run(|world| async move {
+        let mut guest = world.guest(GUEST).await;
+        works(&mut guest, 1).await;
+        let gone = flashyard_nvme::vfio_user::SetIrqs {
+            index: MSIX,
+            start: 2,
+            count: 1,
+            action: flashyard_nvme::vfio_user::IrqAction::Trigger,
+            data: flashyard_nvme::vfio_user::IrqData::EventFds,
+        };
+        let taken = guest.client.ask(&Request::SetIrqs(gone), &[]).await;
+        taken.expect("taken away");
+        begin(&world, &mut guest).await;
+        world.door.open();
+        world.rt().sleep(SOON).await;
+        let pending = guest.client.read(BAR5, 0, 8).await.expect("pending bits");
+        assert_eq!(pending, 1 << 2);
+        let counter = EventCounter::new(world.rt()).expect("a counter");
+        let set = guest.client.set_eventfd((MSIX, 2), counter.as_fd()).await;
+        set.expect("given");
+        assert_eq!(counter.wait().await.expect("sent"), 1);
+        let pending = guest.client.read(BAR5, 0, 8).await.expect("pending bits");
+        assert_eq!(pending, 0);
+        // From now on the other core sends it.
+        begin(&world, &mut guest).await;
+        world.door.open();
+        assert_eq!(counter.wait().await.expect("sent"), 1);
+    });
+}
+
+/// Nothing of the guest's memory is touched while it is not a bus master, and nothing is lost.
+#[test]
+fn no_core_fetches_while_the_bus_master_is_off() {
+    run(|world| async move {
+        let mut guest = world.guest(GUEST).await;
+        let off = guest.client.write(CONFIG, 4, &[0x02, 0x04]).await;
+        off.expect("off");
+        for qid in 1..=GUEST.queues {
+            let cid = guest.take_place(qid).expect("room");
+            let entry = Entry::read(1, range(0, 1), Sgl::Transport { length: 0 });
+            guest.put_io(qid, (entry, cid), (0, BLOCK)).expect("room");
+            guest.ring(qid).await.expect("rung");
+        }
+        world.rt().sleep(SOON).await;
+        assert_eq!(world.door.lent.get() + world.door.copied.get(), 0);
+        let on = guest.client.write(CONFIG, 4, &[0x06, 0x04]).await;
+        on.expect("on");
+        for qid in 1..=GUEST.queues {
+            let done = guest.completion(qid).await.expect("a completion");
+            assert_eq!(done.status(), Status::SUCCESS);
+        }
+    });
+}
+
+/// Without MSI-X all cores interrupt by INTx.
+#[test]
+fn interrupts_wait_for_others_on_every_core_and_none_is_lost() {
+    run(|world| async move {
+        let mut guest = world.guest(GUEST).await;
+        let set = Entry::set_features(0x08, 0, 250 << 8 | 7);
+        guest.admin(set).await.expect("coalescing");
+        for qid in 1..=GUEST.queues {
+            let began = world.rt().now();
+            let mut block = vec![0; BLOCK as usize];
+            let read = guest.read((qid, 1), range(0, 1), (0, &mut block)).await;
+            read.expect("it waits, and ends");
+            assert!(world.rt().now() - began >= Duration::from_ms(20), "{qid}");
+        }
+    });
+}
+
+/// A client that goes in the middle of I/O leaves nothing to the next one.
+#[test]
+fn clients_that_go_leave_nothing_on_any_core() {
+    run(|world| async move {
+        *world.door.rng.borrow_mut() = Some(Rng::new(5));
+        for round in 0..10 {
+            let mut guest = world.guest(GUEST).await;
+            busy(&mut guest).await;
+            if round % 2 == 0 {
+                world.rt().sleep(Duration::from_us(round * 100)).await;
+            }
+            drop(guest);
+            let mut guest = world.guest(GUEST).await;
+            works(&mut guest, round).await;
+        }
+    });
+}
+
+/// The function, its client, its tenant and cores of the target end in any order, under load.
+#[test]
+fn whatever_ends_first_the_rest_ends_too() {
+    for round in 0..8 {
+        run_on(CORES, round, move |world| async move {
+            *world.door.rng.borrow_mut() = Some(Rng::new(round));
+            let mut guest = world.guest(GUEST).await;
+            busy(&mut guest).await;
+            let end = |core: usize| {
+                let core = world.bench.cores[core].clone();
+                let rt = world.bench.rts[core.index()].clone();
+                rt.spawn(async move { core.shutdown().await })
+            };
+            match round {
+                0 => drop(world.function.take()),
+                1 => drop(guest),
+                2 => end(0).await,
+                3 => end(1).await,
+                4 => {
+                    end(1).await;
+                    end(2).await;
+                    let _ = guest.disable().await;
+                    let _ = guest.enable().await;
+                    drop(world.function.take());
+                }
+                5 => {
+                    let target = &world.bench.target;
+                    target.remove_tenant("a").expect("it was there");
+                    world.rt().sleep(SOON).await;
+                    assert!(guest.status().await.expect("CSTS").cfs);
+                }
+                6 => {
+                    let ends: Vec<_> = (0..CORES).rev().map(end).collect();
+                    for end in ends {
+                        end.await;
+                    }
+                }
+                _ => {
+                    let last = end(2);
+                    drop(world.function.take());
+                    last.await;
+                }
+            }
+        });
+    }
+}
+
+/// Resets, unmapped memory, deleted queues and changed namespaces, with I/O on all cores.
+async fn life(world: &World, seed: u64) {
+    let mut rng = Rng::new(seed);
+    *world.door.rng.borrow_mut() = Some(Rng::new(seed).split(1));
+    let mut guest = world.guest(GUEST).await;
+    for _ in 0..12 {
+        busy(&mut guest).await;
+        world.rt().sleep(Duration::from_us(rng.below(2000))).await;
+        match rng.below(5) {
+            0 => guest.disable().await.expect("disabled"),
+            1 => {
+                let asked = guest.client.ask(&Request::Reset, &[]).await;
+                asked.expect("reset");
+            }
+            2 => {
+                guest.unmap_memory().await.expect("unmapped");
+                guest.map_memory().await.expect("mapped");
+                guest.disable().await.expect("disabled");
+            }
+            3 => {
+                let qid = 1 + rng.below(4) as u16;
+                let _ = guest.admin(Entry::delete_io_sq(qid)).await;
+                guest.disable().await.expect("disabled");
+            }
+            _ => {
+                let target = &world.bench.target;
+                target.detach("a", 1).expect("it is there");
+                world.rt().sleep(Duration::from_us(rng.below(500))).await;
+                let device = Rc::new(Behind(world.door.clone()));
+                let core = rng.below(CORES as u64) as usize;
+                world.bench.attach("a", 1, core, device);
+                guest.disable().await.expect("disabled");
+            }
+        }
+        let on = guest.client.write(CONFIG, 4, &[0x06, 0x04]).await;
+        on.expect("bus master");
+        let on = guest.client.write(CONFIG, 0x52, &[0x00, 0x80]).await;
+        on.expect("MSI-X");
+        guest.enable().await.expect("enabled");
+        works(&mut guest, seed).await;
+    }
+}
+
+fn rounds() -> u64 {
+    let times = std::env::var("FLASHYARD_ROUNDS").ok();
+    times.and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn lives_of_guests_by_seed() {
+    for seed in 0..10 * rounds() {
+        run_on(CORES, seed, move |world| async move {
+            life(&world, seed).await;
+        });
+    }
+}
+
+/// Steps of one guest.
+const STEPS: u64 = 300;
+
+/// However a function was treated, a reset makes it a controller again.
+#[test]
+fn a_guest_that_does_anything_at_random_can_be_reset() {
+    for seed in 0..10 * rounds() {
+        run_on(CORES, seed, move |world| async move {
+            let mut rng = Rng::new(seed);
+            *world.door.rng.borrow_mut() = Some(Rng::new(seed).split(1));
+            let mut guest = world.guest(GUEST).await;
+            for _ in 0..STEPS {
+                acts::act(&mut guest, world.rt(), &mut rng).await;
+            }
+            let asked = guest.client.ask(&Request::Reset, &[]).await;
+            asked.expect("reset");
+            Over::Unmapped.ask(&mut guest).await;
+            guest.client.reply().await.expect("unmapped");
+            guest.map_memory().await.expect("mapped");
+            let on = guest.client.write(CONFIG, 4, &[0x06, 0x04]).await;
+            on.expect("bus master");
+            let on = guest.client.write(CONFIG, 0x52, &[0x00, 0x80]).await;
+            on.expect("MSI-X");
+            guest.enable().await.expect("enabled");
+            works(&mut guest, seed).await;
+        });
+    }
+}
