@@ -115,7 +115,11 @@ impl Controller {
         state.queues.borrow_mut().add_submission(entry, &new);
         let request = self.connect_to(&new);
         let (entry, id) = (*entry, self.id);
-        let cqid = state.queues.borrow().submission(new.qid).map(SubmissionQueue::cqid);
+        let cqid = state
+            .queues
+            .borrow()
+            .submission(new.qid)
+            .map(SubmissionQueue::cqid);
         match cqid.and_then(|cqid| self.core_of(cqid)) {
             None => {
                 let made = state.worker.create_submission(&entry, new, &request);
@@ -147,7 +151,11 @@ impl Controller {
     fn delete_submission(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
         let state = &self.state;
         let qid = state.queues.borrow().check_delete_submission(entry)?;
-        let cqid = state.queues.borrow().submission(qid).map(SubmissionQueue::cqid);
+        let cqid = state
+            .queues
+            .borrow()
+            .submission(qid)
+            .map(SubmissionQueue::cqid);
         let (entry, id) = (*entry, self.id);
         let Some(core) = cqid.and_then(|cqid| self.core_of(cqid)) else {
             let queue = state.worker.begin_to_delete(qid).ok_or(NO_QUEUE)?;
@@ -277,7 +285,12 @@ impl Controller {
         let mut rest = &mut data[..];
         for segment in self.segments(entry, bytes)? {
             let (piece, behind) = rest.split_at_mut(segment.bytes as usize);
-            let read = self.state.worker.memory.borrow().read(segment.address, piece);
+            let read = self
+                .state
+                .worker
+                .memory
+                .borrow()
+                .read(segment.address, piece);
             read.map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
             rest = behind;
         }
@@ -288,7 +301,12 @@ impl Controller {
         let mut rest = page;
         for segment in self.segments(entry, page.len() as u32)? {
             let (piece, behind) = rest.split_at(segment.bytes as usize);
-            let written = self.state.worker.memory.borrow().write(segment.address, piece);
+            let written = self
+                .state
+                .worker
+                .memory
+                .borrow()
+                .write(segment.address, piece);
             written.map_err(|Unmapped| Status::DATA_TRANSFER_ERROR)?;
             rest = behind;
         }

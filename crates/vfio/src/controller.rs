@@ -14,10 +14,10 @@ use flashyard_engine::Core;
 use flashyard_engine::front::{
     self, Association, Caller, ConnectFailure, ConnectionId, Counted, TellWithdrawn,
 };
+use flashyard_nvme::CompletionQueueEntry;
 use flashyard_nvme::fabrics::{
     Configuration, Connect, ConnectData, Property, PropertySize, Shutdown,
 };
-use flashyard_nvme::CompletionQueueEntry;
 use flashyard_time::{Duration, Time};
 
 use crate::function::{IDENTITY, State, VECTORS};

@@ -274,7 +274,9 @@ impl Watched for Look {
     }
 
     fn rest(&self, now: Time) -> Time {
-        self.0.upgrade().map_or(Time::MAX, |worker| worker.rest(now))
+        self.0
+            .upgrade()
+            .map_or(Time::MAX, |worker| worker.rest(now))
     }
 }
 

@@ -331,9 +331,9 @@ impl State {
             takes_intx: !config.is_intx_disabled() && registers.interrupt_mask() & 1 == 0,
         };
         if self.worker.gate.replace(gate) != gate {
-            let told = self.workers.ask(|| {
-                move |worker: &Rc<Worker>, _: Ack| worker.set_gate(gate)
-            });
+            let told = self
+                .workers
+                .ask(|| move |worker: &Rc<Worker>, _: Ack| worker.set_gate(gate));
             self.gate_told.set(Some(told));
         }
     }

@@ -206,7 +206,9 @@ impl Interrupts {
     /// All eventfds, for another core.
     pub(crate) fn share(&self) -> EventFds {
         let all = [(INTX, 1), (MSIX, self.vectors.len() as u32)];
-        let all = all.into_iter().flat_map(|(index, count)| self.copies(index, 0, count));
+        let all = all
+            .into_iter()
+            .flat_map(|(index, count)| self.copies(index, 0, count));
         EventFds(all.collect())
     }
 

@@ -53,7 +53,12 @@ pub(crate) fn read(state: &State, access: RegionAccess) -> Result<Vec<u8>, Inval
     let offset = access.offset;
     let read = match access.region {
         BAR0 => return read_registers(state, offset, data),
-        BAR4 => state.worker.interrupts.borrow().msix.read_table(offset, &mut data),
+        BAR4 => state
+            .worker
+            .interrupts
+            .borrow()
+            .msix
+            .read_table(offset, &mut data),
         BAR5 => {
             let interrupts = state.worker.interrupts.borrow();
             interrupts.msix.read_pending(offset, &mut data)
@@ -93,7 +98,12 @@ pub(crate) fn write(
     let offset = access.offset;
     let written = match access.region {
         BAR0 => return write_registers(state, offset, data).map(|()| false),
-        BAR4 => state.worker.interrupts.borrow_mut().msix.write_table(offset, data),
+        BAR4 => state
+            .worker
+            .interrupts
+            .borrow_mut()
+            .msix
+            .write_table(offset, data),
         // Pending bits are read-only.
         BAR5 => offset.saturating_add(data.len() as u64) <= msix::BYTES as u64,
         CONFIG => {

@@ -195,13 +195,12 @@ impl Worker {
     pub(crate) async fn delete(&self, qid: u16, queue: Rc<IoConnection>) -> bool {
         queue.clone().drain().await;
         queue.leave();
-        let mut io = self.io.borrow_mut();
-        if !io.get(&qid).is_some_and(|here| Rc::ptr_eq(here, &queue)) {
-            return false;
+        // Until it had left there was no other controller, so this is no other queue.
+        let deleted = self.io.borrow_mut().remove(&qid).is_some();
+        if deleted {
+            self.queues.borrow_mut().remove_submission(qid);
         }
-        io.remove(&qid);
-        self.queues.borrow_mut().remove_submission(qid);
-        true
+        deleted
     }
 
     /// Whether commands of this queue may be fetched.

@@ -263,7 +263,9 @@ impl State {
 fn begin(core: &Rc<Core>, reports: Reports, beginning: Beginning) -> Rc<Worker> {
     let mut memory = beginning.memory.into_iter();
     let worker = Worker::new(core, Home::There(reports), MemoryDoorbells::default());
-    memory.by_ref().for_each(|region| worker.memory.borrow_mut().take(region));
+    memory
+        .by_ref()
+        .for_each(|region| worker.memory.borrow_mut().take(region));
     let doorbells = MemoryDoorbells::shared(&beginning.doorbells, &worker.memory.borrow());
     *worker.doorbells.borrow_mut() = doorbells;
     let mut interrupts = worker.interrupts.borrow_mut();

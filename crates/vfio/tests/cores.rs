@@ -17,8 +17,10 @@ use flashyard_engine::Limits;
 use flashyard_host::vfio::{Guest, GuestError, GuestOptions};
 use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::command::LbaRange;
-use flashyard_nvme::vfio_user::pci::{BAR0, BAR5, CONFIG, MSIX};
-use flashyard_nvme::vfio_user::{DmaUnmap, RegionAccess, Request, UNMAP_ALL};
+use flashyard_nvme::vfio_user::pci::{BAR0, BAR5, CONFIG, INTX, MSIX};
+use flashyard_nvme::vfio_user::{
+    DmaUnmap, IrqAction, IrqData, RegionAccess, Request, SetIrqs, UNMAP_ALL,
+};
 use flashyard_nvme::{Nqn, Sgl, Status, SubmissionQueueEntry as Entry};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
@@ -367,7 +369,10 @@ fn an_answer_does_not_wait_for_a_device_that_hangs() {
             assert!(patience.contains(&took), "{took}");
             assert!(guest.status().await.expect("CSTS").cfs);
             if over == Over::Unmapped {
-                guest.map_memory().await.expect("the next answers are not held up");
+                guest
+                    .map_memory()
+                    .await
+                    .expect("the next answers are not held up");
                 assert!(world.rt().now() - began < Duration::from_secs(5));
             }
         });
@@ -456,31 +461,48 @@ fn interrupts_of_other_cores_are_sent_or_pending() {
     run(|world| async move {
         let mut guest = world.guest(GUEST).await;
         works(&mut guest, 1).await;
-        let gone = flashyard_nvme::vfio_user::SetIrqs {
-            index: MSIX,
-            start: 2,
-            count: 1,
-            action: flashyard_nvme::vfio_user::IrqAction::Trigger,
-            data: flashyard_nvme::vfio_user::IrqData::EventFds,
-        };
-        let taken = guest.client.ask(&Request::SetIrqs(gone), &[]).await;
-        taken.expect("taken away");
-        begin(&world, &mut guest).await;
-        world.door.open();
-        world.rt().sleep(SOON).await;
-        let pending = guest.client.read(BAR5, 0, 8).await.expect("pending bits");
-        assert_eq!(pending, 1 << 2);
         let counter = EventCounter::new(world.rt()).expect("a counter");
-        let set = guest.client.set_eventfd((MSIX, 2), counter.as_fd()).await;
-        set.expect("given");
-        assert_eq!(counter.wait().await.expect("sent"), 1);
-        let pending = guest.client.read(BAR5, 0, 8).await.expect("pending bits");
-        assert_eq!(pending, 0);
+        for _ in 0..2 {
+            let gone = irqs(2, 1, IrqData::EventFds);
+            let taken = guest.client.ask(&gone, &[]).await;
+            taken.expect("taken away");
+            begin(&world, &mut guest).await;
+            world.door.open();
+            world.rt().sleep(SOON).await;
+            let pending = guest.client.read(BAR5, 0, 8).await;
+            assert_eq!(pending.expect("pending bits"), 1 << 2);
+            let set = guest.client.set_eventfd((MSIX, 2), counter.as_fd()).await;
+            set.expect("given");
+            assert_eq!(counter.wait().await.expect("sent"), 1);
+            let pending = guest.client.read(BAR5, 0, 8).await;
+            assert_eq!(pending.expect("pending bits"), 0);
+        }
         // From now on the other core sends it.
         begin(&world, &mut guest).await;
         world.door.open();
         assert_eq!(counter.wait().await.expect("sent"), 1);
+        // Without eventfds for MSI-X all cores interrupt by INTx.
+        let taken = guest.client.ask(&irqs(0, 0, IrqData::None), &[]).await;
+        taken.expect("taken away");
+        let on = guest.client.write(CONFIG, 4, &[0x06, 0x00]).await;
+        on.expect("INTx is not disabled");
+        let set = guest.client.set_eventfd((INTX, 0), counter.as_fd()).await;
+        set.expect("given");
+        begin(&world, &mut guest).await;
+        world.door.open();
+        assert_eq!(counter.wait().await.expect("sent"), 1);
     });
+}
+
+/// Takes eventfds of MSI-X away, or sets them.
+fn irqs(start: u32, count: u32, data: IrqData<'static>) -> Request<'static> {
+    Request::SetIrqs(SetIrqs {
+        index: MSIX,
+        start,
+        count,
+        action: IrqAction::Trigger,
+        data,
+    })
 }
 
 /// Nothing of the guest's memory is touched while it is not a bus master, and nothing is lost.
@@ -507,7 +529,7 @@ fn no_core_fetches_while_the_bus_master_is_off() {
     });
 }
 
-/// Without MSI-X all cores interrupt by INTx.
+/// Each core counts for itself.
 #[test]
 fn interrupts_wait_for_others_on_every_core_and_none_is_lost() {
     run(|world| async move {
