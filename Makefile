@@ -19,7 +19,7 @@ UNIT = $(DESTDIR)$(PREFIX)/lib/systemd/system/flashyard.service
 SYSUSERS = $(DESTDIR)$(PREFIX)/lib/sysusers.d/flashyard.conf
 FISH_COMPLETION = $(SHARE)/fish/vendor_completions.d/flashyard.fish
 
-.PHONY: help demo build test quick lint bench soak soak-pools asan docs install uninstall deb
+.PHONY: help demo build test quick lint bench soak soak-pools soak-functions asan docs install uninstall deb
 
 help:
 	@echo "make build   the program, optimised: $(BINARY)"
@@ -31,6 +31,7 @@ help:
 	@echo "make lint    tidy, format and lints only"
 	@echo "make soak    millions of connects and commands, and thousands of lives in virtual time; SOAK=--full for all"
 	@echo "make soak-pools   power cuts, silent faults and kills under mapped pools; SOAK=--full for 100,000, 1,000,000 and 1,000"
+	@echo "make soak-functions   guests of functions that do anything by chance; SOAK=--full for 1,000,000 steps of each kind"
 	@echo "make asan    the tests of functions with a guest, hostile ones among them, under AddressSanitizer"
 	@echo "make docs    write docs/configuration.md, the page of every key, from the program's types"
 	@echo "make bench   measure, and write the table of docs/performance.md"
@@ -57,6 +58,9 @@ soak:
 
 soak-pools:
 	tests/soak-pools.sh $(SOAK)
+
+soak-functions:
+	tests/soak-functions.sh $(SOAK)
 
 # With this toolchain, whose standard library stays as it is: what that and the kernel do is not looked at.
 asan:

@@ -364,6 +364,9 @@ pub struct FunctionChange {
     /// How a guest rings, from the next start on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub doorbells: Option<DoorbellName>,
+    /// How many cores serve its I/O queues, from the next start on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<usize>,
 }
 
 /// The kinds of thing a request can be about.

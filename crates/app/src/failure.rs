@@ -252,7 +252,7 @@ impl fmt::Display for Invalid {
                 "nothing to change: give --host, --class, --weight, --guarantee, --limit, --latency-target or --quota",
             ),
             Self::NoPermissions => {
-                f.write_str("nothing to change: give --mode, --owner, --group or --doorbells")
+                f.write_str("nothing to change: give --mode, --owner, --group, --doorbells or --cores")
             }
             Self::Path(path, error) => write!(f, "`{path}` is no path: {error}"),
             Self::File(error) => error.fmt(f),

@@ -218,6 +218,7 @@ const KEYS: [(&str, &[&str]); 17] = [
             "owner",
             "group",
             "doorbells",
+            "cores",
             "subnqn",
             "volumes",
             "core",

@@ -53,7 +53,7 @@ pub use rates::{Bandwidth, RatesSpec, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use size::Size;
-pub use target::{SettingError, TargetSettings};
+pub use target::{CORES_MOST, SettingError, TargetSettings};
 
 /// The whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

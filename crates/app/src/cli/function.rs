@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::within;
-use crate::spec::{DoorbellName, SocketMode};
+use crate::spec::{CORES_MOST, DoorbellName, SocketMode};
 
 /// Functions that one command makes at most.
 const COUNT_MOST: u64 = 256;
@@ -76,6 +76,9 @@ pub enum FunctionCommand {
         /// How a guest without shadow doorbells rings [default: trapped]
         #[arg(long, help_heading = "Speed")]
         doorbells: Option<DoorbellName>,
+        /// How many cores serve its I/O queues at most [default: 1]
+        #[arg(long, help_heading = "Speed", value_name = "N", value_parser = within::<usize>(1, CORES_MOST as u64))]
+        cores: Option<usize>,
     },
     /// Change who may use the socket of a function, or how its guest rings; who is connected stays
     #[command(
@@ -91,6 +94,9 @@ pub enum FunctionCommand {
         /// How a guest without shadow doorbells rings, from the next start of the target on
         #[arg(long, help_heading = "Speed")]
         doorbells: Option<DoorbellName>,
+        /// How many cores serve its I/O queues at most, from the next start of the target on
+        #[arg(long, help_heading = "Speed", value_name = "N", value_parser = within::<usize>(1, CORES_MOST as u64))]
+        cores: Option<usize>,
     },
     /// Delete a function; the volumes stay
     #[command(after_help = "Example:\n  flashyard function delete vm1\n\n\

@@ -76,7 +76,7 @@ const TEXTS: [&str; 9] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 37] = [
+const NAMED: [(&str, &[&str]); 38] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -103,6 +103,7 @@ const NAMED: [(&str, &[&str]); 37] = [
         ],
     ),
     ("--doorbells", &["function set"]),
+    ("--cores", &["function set"]),
     ("--group", &["function set"]),
     ("--guarantee", &["tenant create", "tenant set"]),
     ("--host", &["tenant set"]),

@@ -19,12 +19,14 @@ pub fn function(args: FunctionArgs) -> Result<(), Failure> {
             name,
             access,
             doorbells,
+            cores,
         } => {
             let change = FunctionChange {
                 mode: access.mode,
                 owner: access.owner,
                 group: access.group,
                 doorbells,
+                cores,
             };
             if change == FunctionChange::default() {
                 return Err(Invalid::NoPermissions.into());
@@ -38,6 +40,7 @@ pub fn function(args: FunctionArgs) -> Result<(), Failure> {
             socket,
             access,
             doorbells,
+            cores,
         } => {
             let socket = socket.map(|path| absolute(&path)).transpose()?;
             let one = |name| FunctionSpec {
@@ -48,6 +51,7 @@ pub fn function(args: FunctionArgs) -> Result<(), Failure> {
                 owner: access.owner.clone(),
                 group: access.group.clone(),
                 doorbells,
+                cores,
             };
             Request::CreateFunctions(match count {
                 None => vec![one(name)],

@@ -21,6 +21,8 @@ pub struct FunctionView {
     pub group: Option<String>,
     /// How a guest without shadow doorbells rings, from the next start on.
     pub doorbells: DoorbellName,
+    /// How many cores serve its I/O queues at most, from the next start on.
+    pub cores: usize,
     /// Its tenant's subsystem.
     pub subnqn: Option<String>,
     /// Its tenant's volumes, which are its namespaces.

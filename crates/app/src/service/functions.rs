@@ -1,5 +1,5 @@
 //! Functions: NVMe PCIe controllers for virtual machines, each on a socket of its own. One is
-//! offered by one core, as long as the target runs; its guest may come and go.
+//! offered by one core, its home, as long as the target runs; its guest may come and go.
 
 use std::io;
 use std::path::Path;
@@ -109,12 +109,14 @@ impl Work<'_> {
         let core = self.core_for_function(tenant);
         let path = spec.socket();
         let doorbells = spec.doorbells.unwrap_or_default().doorbells();
+        let served_by = spec.cores.unwrap_or(1);
         let listener = self.service.sockets.open(path, access(&spec)?)?;
         let offered = self.cores.call(core, move |state| async move {
             let wanted = flashyard_vfio::FunctionSpec {
                 subnqn,
                 host,
                 doorbells,
+                cores: served_by,
             };
             let function = offer(&state.engine, wanted, listener)?;
             state.nodes.add(id, Node::Function(Rc::new(function)));
@@ -171,6 +173,7 @@ impl Work<'_> {
         spec.owner = change.owner.or(spec.owner);
         spec.group = change.group.or(spec.group);
         spec.doorbells = change.doorbells.or(spec.doorbells);
+        spec.cores = change.cores.or(spec.cores);
         self.change_function(spec)?;
         self.view_one(KindName::Function, name)
     }
@@ -321,6 +324,7 @@ impl Work<'_> {
             owner: spec.owner,
             group: spec.group,
             doorbells: spec.doorbells.unwrap_or_default(),
+            cores: spec.cores.unwrap_or(1),
         }))
     }
 

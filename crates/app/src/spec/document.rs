@@ -84,7 +84,7 @@ impl Section {
             Self::Pool => false,
             Self::Tenant => !["name", "nqn", "serial", "model"].contains(&key),
             Self::Volume => ["reserve", "read_only"].contains(&key),
-            Self::Function => ["mode", "owner", "group", "doorbells"].contains(&key),
+            Self::Function => ["mode", "owner", "group", "doorbells", "cores"].contains(&key),
         }
     }
 }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::error::{SpecError, check_name};
+use super::target::CORES_MOST;
 
 /// Bytes of a socket's path at most. An address of a unix socket has 107, and the target keeps a
 /// second, longer name of each socket beside it.
@@ -40,6 +41,11 @@ pub struct FunctionSpec {
     /// start on; `trapped` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doorbells: Option<DoorbellName>,
+    /// How many cores serve its I/O queues, at most: for a guest with more work than one core can
+    /// do. Commands for a volume of another core than their queue's are handed over, and their data
+    /// copied once. Holds for a function that is there from the next start on; 1 if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<usize>,
 }
 
 /// How a guest without shadow doorbells rings.
@@ -79,6 +85,8 @@ pub enum FunctionError {
     Long(String),
     /// An owner or group without a name.
     Nobody(&'static str),
+    /// No number of cores.
+    Cores,
 }
 
 /// Not the permissions of a socket.
@@ -100,6 +108,12 @@ impl FunctionSpec {
             if socket.len() > SOCKET_LEN_MAX {
                 return wrong(FunctionError::Long(socket.clone()));
             }
+        }
+        if self
+            .cores
+            .is_some_and(|cores| !(1..=CORES_MOST).contains(&cores))
+        {
+            return wrong(FunctionError::Cores);
         }
         for (key, name) in [("owner", &self.owner), ("group", &self.group)] {
             if name.as_ref().is_some_and(String::is_empty) {
@@ -163,6 +177,7 @@ impl FunctionError {
         match self {
             Self::Socket(_) | Self::Long(_) => "socket",
             Self::Nobody(key) => key,
+            Self::Cores => "cores",
         }
     }
 }
@@ -182,6 +197,7 @@ impl fmt::Display for FunctionError {
             Self::Nobody(key) => {
                 write!(f, "{key} is empty: give a name or number, or leave it out")
             }
+            Self::Cores => write!(f, "cores: give a whole number, 1 to {CORES_MOST}"),
         }
     }
 }
@@ -229,6 +245,7 @@ mod tests {
             ),
             ("mode = 600", "line 6: function `vm1`: mode is 600: give"),
             ("owner = \"\"", "line 6: function `vm1`: owner is empty"),
+            ("cores = 0", "line 6: function `vm1`: cores: give a whole"),
             ("path = \"/x\"", "unknown field `path`"),
         ] {
             let error = Config::parse(&format!("{function}{line}\n")).expect_err(line);

@@ -26,7 +26,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         ("function", "owner" | "group") => text("kvm"),
         ("function", "doorbells") => names::<DoorbellName>(),
         ("target", "nqn_prefix") => text("nqn.2026-11.dev.flashyard"),
-        ("target", "cores") => number(1, CORES_MOST as u64),
+        ("target" | "function", "cores") => number(1, CORES_MOST as u64),
         ("target", "io_queues") => number(IO_QUEUES[0].into(), IO_QUEUES[1].into()),
         ("target", "queue_depth") => number(QUEUE_DEPTH[0].into(), QUEUE_DEPTH[1].into()),
         (_, "size" | "reserve" | "max_transfer" | "in_capsule" | "faults.from" | "faults.to") => value(&SIZE),

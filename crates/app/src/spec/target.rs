@@ -18,7 +18,7 @@ const MAX_TRANSFER: [u64; 2] = [8 << 10, 1 << 20];
 pub(super) const IO_QUEUES: [u16; 2] = [1, 1024];
 pub(super) const QUEUE_DEPTH: [u16; 2] = [2, 1024];
 /// More cores than any machine here has.
-pub(super) const CORES_MOST: usize = 256;
+pub const CORES_MOST: usize = 256;
 const IN_CAPSULE_MOST: u64 = 64 << 10;
 /// What IOCCSZ counts in.
 const IN_CAPSULE_UNIT: u64 = 16;

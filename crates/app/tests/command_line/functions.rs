@@ -28,7 +28,7 @@ pub(crate) const BLOCK: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A guest that takes little memory, of which some tests have many.
-fn small() -> GuestOptions {
+pub(crate) fn small() -> GuestOptions {
     GuestOptions {
         ram: 16 << 20,
         transfer: 32 << 10,
@@ -87,7 +87,7 @@ async fn finds(guest: &mut Guest, nsid: u32, seed: u8) {
 }
 
 /// A tenant with a volume on a file.
-fn with_volume(scratch: &Scratch, target: &Target) {
+pub(crate) fn with_volume(scratch: &Scratch, target: &Target) {
     let image = scratch.join("d.img");
     target.json(&[
         "device",

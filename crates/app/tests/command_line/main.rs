@@ -9,6 +9,7 @@ mod encrypted_pools;
 mod encryption;
 mod examples;
 mod faults;
+mod function_cores;
 mod function_scale;
 mod functions;
 mod generate;

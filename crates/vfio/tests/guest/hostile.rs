@@ -198,13 +198,15 @@ async fn torment(site: &Site, path: &std::path::Path, seed: u64, other: &mut Gue
 fn a_guest_that_does_anything_at_random_hurts_itself_only() {
     run(|site| async move {
         // The kernel itself moves data of a file to and from the guest's memory.
+        let seeds = 10 * rounds();
+        println!("steps {}", 2 * seeds * STEPS);
         for device in [memory(16 << 20), file(&site, BLOCK).await] {
             site.bench.target.detach("a", 1).expect("it is there");
             site.bench.attach("a", 1, 0, device);
             let (_function, path) = site.offer("a");
             let (_other_function, other_path) = site.offer("a");
             let mut other = site.guest(&other_path, GuestOptions::default()).await;
-            for seed in 0..10 * rounds() {
+            for seed in 0..seeds {
                 torment(&site, &path, seed, &mut other).await;
             }
         }

@@ -1,8 +1,10 @@
 //! A function whose I/O queues are on several cores, in the simulated world: what the home core
 //! answers for holds on all of them.
 
-#[path = "guest/acts.rs"]
+#[path = "../guest/acts.rs"]
 mod acts;
+mod lives;
+mod over;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -18,9 +20,7 @@ use flashyard_host::vfio::{Guest, GuestError, GuestOptions};
 use flashyard_nvme::aer::AsyncEvent;
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::vfio_user::pci::{BAR0, BAR5, CONFIG, INTX, MSIX};
-use flashyard_nvme::vfio_user::{
-    DmaUnmap, IrqAction, IrqData, RegionAccess, Request, SetIrqs, UNMAP_ALL,
-};
+use flashyard_nvme::vfio_user::{IrqAction, IrqData, Request, SetIrqs};
 use flashyard_nvme::{Nqn, Sgl, Status, SubmissionQueueEntry as Entry};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::Config;
@@ -280,125 +280,6 @@ fn a_target_with_fewer_cores_and_a_guest_with_fewer_queues_work() {
     });
 }
 
-/// What the guest wants to be over before it uses its memory for something else.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Over {
-    Unmapped,
-    Reset,
-    FunctionReset,
-    /// A reset of the function whose controller the guest has disabled before.
-    DisabledFunctionReset,
-}
-
-impl Over {
-    const ALL: [Self; 4] = [
-        Self::Unmapped,
-        Self::Reset,
-        Self::FunctionReset,
-        Self::DisabledFunctionReset,
-    ];
-
-    async fn ask(self, guest: &mut Guest) {
-        if self == Self::DisabledFunctionReset {
-            let disabled = guest.client.write(BAR0, 0x14, &[0; 4]).await;
-            disabled.expect("written");
-        }
-        let request = match self {
-            Self::Unmapped => Request::DmaUnmap(DmaUnmap {
-                argsz: 24,
-                flags: UNMAP_ALL,
-                address: 0,
-                size: 0,
-            }),
-            Self::Reset => Request::Reset,
-            Self::FunctionReset | Self::DisabledFunctionReset => {
-                let access = RegionAccess {
-                    offset: 0x68,
-                    region: CONFIG,
-                    count: 2,
-                };
-                Request::RegionWrite(access, &[0x00, 0x80])
-            }
-        };
-        let sent = guest.client.send(&request.encode(77), &[]).await;
-        sent.expect("sent");
-    }
-}
-
-/// The answer comes when no device moves data any more, whichever core has given it the memory.
-#[test]
-fn memory_that_another_core_has_lent_is_given_back_when_the_device_is_done() {
-    for over in Over::ALL {
-        run(move |world| async move {
-            let mut guest = world.guest(GUEST).await;
-            let data = pattern(7, 8 * BLOCK as usize);
-            let written = guest.write((1, 1), range(0, 8), (0, &data)).await;
-            written.expect("written");
-            let cid = begin(&world, &mut guest).await;
-            over.ask(&mut guest).await;
-            let (rt, door) = (world.rt().clone(), world.door.clone());
-            let opened = rt.clone().spawn(async move {
-                rt.sleep(SOON).await;
-                door.open();
-                rt.now()
-            });
-            let reply = guest.client.reply().await;
-            reply.expect("an answer");
-            let answered = world.rt().now();
-            assert!(answered >= opened.await, "{over:?}: answered too early");
-            let mut seen = vec![0; data.len()];
-            let at = guest.data(2, cid, 0);
-            guest.load(at, &mut seen).expect("memory");
-            assert!(seen == data, "{over:?}: the device was not done");
-        });
-    }
-}
-
-/// A device that does not come to an end holds the client up for 4 s.
-#[test]
-fn an_answer_does_not_wait_for_a_device_that_hangs() {
-    for over in [Over::Unmapped, Over::Reset] {
-        run(move |world| async move {
-            let mut guest = world.guest(GUEST).await;
-            begin(&world, &mut guest).await;
-            let began = world.rt().now();
-            over.ask(&mut guest).await;
-            guest.client.reply().await.expect("an answer");
-            let took = world.rt().now() - began;
-            let patience = Duration::from_secs(4)..Duration::from_secs(5);
-            assert!(patience.contains(&took), "{took}");
-            assert!(guest.status().await.expect("CSTS").cfs);
-            if over == Over::Unmapped {
-                guest
-                    .map_memory()
-                    .await
-                    .expect("the next answers are not held up");
-                assert!(world.rt().now() - began < Duration::from_secs(5));
-            }
-        });
-    }
-}
-
-#[test]
-fn a_controller_is_not_disabled_before_devices_of_other_cores_are_done() {
-    run(|world| async move {
-        let mut guest = world.guest(GUEST).await;
-        for round in 1..4 {
-            begin(&world, &mut guest).await;
-            let disabled = guest.client.write(BAR0, 0x14, &[0; 4]).await;
-            disabled.expect("written");
-            for _ in 0..20 {
-                world.rt().sleep(Duration::from_ms(5)).await;
-                assert!(guest.status().await.expect("CSTS").rdy, "round {round}");
-            }
-            world.door.open();
-            guest.disable().await.expect("RDY is 0");
-            guest.enable().await.expect("enabled");
-            works(&mut guest, round).await;
-        }
-    });
-}
-
 /// The queue is deleted when its commands have been answered, and is made anew on a core that has
 /// fewer.
 #[test]
@@ -544,155 +425,4 @@ fn interrupts_wait_for_others_on_every_core_and_none_is_lost() {
             assert!(world.rt().now() - began >= Duration::from_ms(20), "{qid}");
         }
     });
-}
-
-/// A client that goes in the middle of I/O leaves nothing to the next one.
-#[test]
-fn clients_that_go_leave_nothing_on_any_core() {
-    run(|world| async move {
-        *world.door.rng.borrow_mut() = Some(Rng::new(5));
-        for round in 0..10 {
-            let mut guest = world.guest(GUEST).await;
-            busy(&mut guest).await;
-            if round % 2 == 0 {
-                world.rt().sleep(Duration::from_us(round * 100)).await;
-            }
-            drop(guest);
-            let mut guest = world.guest(GUEST).await;
-            works(&mut guest, round).await;
-        }
-    });
-}
-
-/// The function, its client, its tenant and cores of the target end in any order, under load.
-#[test]
-fn whatever_ends_first_the_rest_ends_too() {
-    for round in 0..8 {
-        run_on(CORES, round, move |world| async move {
-            *world.door.rng.borrow_mut() = Some(Rng::new(round));
-            let mut guest = world.guest(GUEST).await;
-            busy(&mut guest).await;
-            let end = |core: usize| {
-                let core = world.bench.cores[core].clone();
-                let rt = world.bench.rts[core.index()].clone();
-                rt.spawn(async move { core.shutdown().await })
-            };
-            match round {
-                0 => drop(world.function.take()),
-                1 => drop(guest),
-                2 => end(0).await,
-                3 => end(1).await,
-                4 => {
-                    end(1).await;
-                    end(2).await;
-                    let _ = guest.disable().await;
-                    let _ = guest.enable().await;
-                    drop(world.function.take());
-                }
-                5 => {
-                    let target = &world.bench.target;
-                    target.remove_tenant("a").expect("it was there");
-                    world.rt().sleep(SOON).await;
-                    assert!(guest.status().await.expect("CSTS").cfs);
-                }
-                6 => {
-                    let ends: Vec<_> = (0..CORES).rev().map(end).collect();
-                    for end in ends {
-                        end.await;
-                    }
-                }
-                _ => {
-                    let last = end(2);
-                    drop(world.function.take());
-                    last.await;
-                }
-            }
-        });
-    }
-}
-
-/// Resets, unmapped memory, deleted queues and changed namespaces, with I/O on all cores.
-async fn life(world: &World, seed: u64) {
-    let mut rng = Rng::new(seed);
-    *world.door.rng.borrow_mut() = Some(Rng::new(seed).split(1));
-    let mut guest = world.guest(GUEST).await;
-    for _ in 0..12 {
-        busy(&mut guest).await;
-        world.rt().sleep(Duration::from_us(rng.below(2000))).await;
-        match rng.below(5) {
-            0 => guest.disable().await.expect("disabled"),
-            1 => {
-                let asked = guest.client.ask(&Request::Reset, &[]).await;
-                asked.expect("reset");
-            }
-            2 => {
-                guest.unmap_memory().await.expect("unmapped");
-                guest.map_memory().await.expect("mapped");
-                guest.disable().await.expect("disabled");
-            }
-            3 => {
-                let qid = 1 + rng.below(4) as u16;
-                let _ = guest.admin(Entry::delete_io_sq(qid)).await;
-                guest.disable().await.expect("disabled");
-            }
-            _ => {
-                let target = &world.bench.target;
-                target.detach("a", 1).expect("it is there");
-                world.rt().sleep(Duration::from_us(rng.below(500))).await;
-                let device = Rc::new(Behind(world.door.clone()));
-                let core = rng.below(CORES as u64) as usize;
-                world.bench.attach("a", 1, core, device);
-                guest.disable().await.expect("disabled");
-            }
-        }
-        let on = guest.client.write(CONFIG, 4, &[0x06, 0x04]).await;
-        on.expect("bus master");
-        let on = guest.client.write(CONFIG, 0x52, &[0x00, 0x80]).await;
-        on.expect("MSI-X");
-        guest.enable().await.expect("enabled");
-        works(&mut guest, seed).await;
-    }
-}
-
-fn rounds() -> u64 {
-    let times = std::env::var("FLASHYARD_ROUNDS").ok();
-    times.and_then(|times| times.parse().ok()).unwrap_or(1)
-}
-
-#[test]
-fn lives_of_guests_by_seed() {
-    for seed in 0..10 * rounds() {
-        run_on(CORES, seed, move |world| async move {
-            life(&world, seed).await;
-        });
-    }
-}
-
-/// Steps of one guest.
-const STEPS: u64 = 300;
-
-/// However a function was treated, a reset makes it a controller again.
-#[test]
-fn a_guest_that_does_anything_at_random_can_be_reset() {
-    for seed in 0..10 * rounds() {
-        run_on(CORES, seed, move |world| async move {
-            let mut rng = Rng::new(seed);
-            *world.door.rng.borrow_mut() = Some(Rng::new(seed).split(1));
-            let mut guest = world.guest(GUEST).await;
-            for _ in 0..STEPS {
-                acts::act(&mut guest, world.rt(), &mut rng).await;
-            }
-            let asked = guest.client.ask(&Request::Reset, &[]).await;
-            asked.expect("reset");
-            Over::Unmapped.ask(&mut guest).await;
-            guest.client.reply().await.expect("unmapped");
-            guest.map_memory().await.expect("mapped");
-            let on = guest.client.write(CONFIG, 4, &[0x06, 0x04]).await;
-            on.expect("bus master");
-            let on = guest.client.write(CONFIG, 0x52, &[0x00, 0x80]).await;
-            on.expect("MSI-X");
-            guest.enable().await.expect("enabled");
-            works(&mut guest, seed).await;
-        });
-    }
 }
