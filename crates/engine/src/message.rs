@@ -11,6 +11,9 @@ use crate::connection::Serve;
 use crate::core::Core;
 use crate::forwarding::{Reply, Request};
 
+/// What one core has another one do.
+pub(crate) type Act = Box<dyn FnOnce(&Rc<Core>) + Send>;
+
 /// A message to a core.
 pub(crate) enum Message {
     /// Serve this connection, by the front end that it is for.
@@ -40,7 +43,7 @@ pub(crate) enum Message {
     /// A device of yours may have grown.
     DeviceResized(DeviceHandle),
     /// Do this, for a front end.
-    Run(Box<dyn FnOnce(&Rc<Core>) + Send>),
+    Run(Act),
     /// An I/O for a device of yours.
     Request(Request),
     /// An I/O of yours has come back from the home core of its device.

@@ -113,7 +113,7 @@ impl Controller {
         let (state, bounds) = (&self.state, self.bounds());
         let new = state.queues.borrow().check_submission(entry, bounds)?;
         state.queues.borrow_mut().add_submission(entry, &new);
-        let request = self.connect_to(&new);
+        let request = self.connect_to(new);
         let (entry, id) = (*entry, self.id);
         let cqid = state
             .queues

@@ -158,7 +158,7 @@ impl Controller {
     }
 
     /// A Connect of a new I/O queue.
-    pub(crate) fn connect_to(&self, new: &NewQueue) -> ConnectRequest {
+    pub(crate) fn connect_to(&self, new: NewQueue) -> ConnectRequest {
         let command = Connect {
             qid: new.qid,
             sqsize: new.entries - 1,

@@ -253,9 +253,8 @@ impl State {
         set: &SetIrqs<'_>,
         fds: &mut Descriptors,
     ) -> Result<(), InvalidIrqs> {
-        let mut interrupts = self.worker.interrupts.borrow_mut();
-        interrupts.set(self.core.rt(), set, fds)?;
-        drop(interrupts);
+        let rt = self.core.rt();
+        self.worker.interrupts.borrow_mut().set(rt, set, fds)?;
         let told = self.workers.ask(|| {
             let eventfds = self.worker.interrupts.borrow().share_of(set);
             move |worker: &Rc<Worker>, _: Ack| {
@@ -286,7 +285,9 @@ impl State {
         let told = self.workers.ask(|| {
             let region = self.worker.memory.borrow().share_of(map.address);
             move |worker: &Rc<Worker>, _: Ack| {
-                region.map(|region| worker.memory.borrow_mut().take(region));
+                if let Some(region) = region {
+                    worker.memory.borrow_mut().take(region);
+                }
             }
         });
         self.until_answered(told).await;

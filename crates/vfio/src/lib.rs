@@ -2,9 +2,10 @@
 //! speaks vfio-user. A function is a controller of a tenant's subsystem, as that of a host that
 //! connects over NVMe/TCP; its commands go through the same execution.
 //!
-//! Everything of a function happens on one core. Doorbells are messages on the socket, or lie in
-//! memory that the core looks at while there is work; a function whose guest does nothing costs
-//! nothing. Data go straight between the guest's memory and devices that neither look at them nor
+//! A function has a home core, which has its socket, registers and Admin queue, and serves its I/O
+//! queues; if that is wanted other cores serve some of them. Doorbells are messages on the socket,
+//! or lie in memory that a core looks at while there is work; a function whose guest does nothing
+//! costs nothing. Data go straight between the guest's memory and devices that neither look at them nor
 //! need them twice, and by a buffer of the core for others. Only I/O of the former kind holds the
 //! guest's memory, while it is at the device; DMA_UNMAP and resets are answered when it has
 //! returned.
@@ -14,8 +15,11 @@
 //! | `serve` | the socket: one client at a time, its messages |
 //! | `regions` | BARs and configuration space as the client reads and writes them |
 //! | `function` | what of a function stays while its guest resets it or its client goes |
+//! | `worker` | what serves queues on one core |
+//! | `workers` | workers on other cores, and what they and the function tell each other |
 //! | `memory` | the guest's memory |
 //! | `interrupts` | eventfds, and which interrupt goes out |
+//! | `announce` | when a worker interrupts the guest for what it has posted |
 //! | `controller` | a controller from CC.EN = 1 to its end |
 //! | `admin` | the Admin queue |
 //! | `doorbells` | doorbells in memory: shadow doorbells, and a page that the client maps |

@@ -38,8 +38,11 @@ pub(crate) struct Workers {
     last: Cell<u64>,
     answered: Notify,
     /// What they say, and who does it; from the first one on.
-    inbox: RefCell<Option<(Sender<Act<State>>, Task<()>)>>,
+    inbox: RefCell<Option<Inbox>>,
 }
+
+/// Where workers send to, and the task that does what they say.
+type Inbox = (Sender<Act<State>>, Task<()>);
 
 /// The way to one worker. It ends when this is dropped.
 struct Link {
