@@ -274,8 +274,9 @@ impl State {
     pub(crate) async fn map(&self, map: &DmaMap, fd: Option<&OwnedFd>) -> Result<(), MapError> {
         let deadline = self.core.rt().now() + PATIENCE;
         loop {
-            let mapped = self.worker.memory.borrow_mut().map(map, fd);
+            // Asked first: it may have gone when the region is refused.
             let comes = self.worker.memory.borrow().is_leaving() && self.core.rt().now() < deadline;
+            let mapped = self.worker.memory.borrow_mut().map(map, fd);
             match mapped {
                 Err(MapError::TooMany) if comes => self.core.rt().sleep(ROOM).await,
                 Err(error) => return Err(error),
