@@ -5,9 +5,9 @@
 //! A function has a home core, which has its socket, registers and Admin queue, and serves its I/O
 //! queues; if that is wanted other cores serve some of them. Doorbells are messages on the socket,
 //! or lie in memory that a core looks at while there is work; a function whose guest does nothing
-//! costs nothing. Data go straight between the guest's memory and devices that neither look at them nor
-//! need them twice, and by a buffer of the core for others. Only I/O of the former kind holds the
-//! guest's memory, while it is at the device; DMA_UNMAP and resets are answered when it has
+//! costs nothing. Data go straight between the guest's memory and devices that neither look at them
+//! nor need them twice, and by a buffer of the core for others. Only I/O of the former kind holds
+//! the guest's memory, while it is at the device; DMA_UNMAP and resets are answered when it has
 //! returned.
 //!
 //! | module | holds |
@@ -23,6 +23,7 @@
 //! | `controller` | a controller from CC.EN = 1 to its end |
 //! | `admin` | the Admin queue |
 //! | `doorbells` | doorbells in memory: shadow doorbells, and a page that the client maps |
+//! | `look` | how a worker looks at those |
 //! | `pump` | fetches commands |
 //! | `io` | an I/O queue: its side of execution |
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ mod doorbells;
 mod function;
 mod interrupts;
 mod io;
+mod look;
 mod memory;
 mod pump;
 mod regions;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use flashyard_nvme::SubmissionQueueEntry;
+use flashyard_runtime::Task;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::memory::Unmapped;
@@ -20,7 +21,7 @@ const ADMIN_BATCH: u32 = 4;
 const BATCH_BYTES: u32 = 512 << 10;
 
 /// Looks at queues whose doorbells ring, until the function goes.
-pub(crate) async fn run(worker: Rc<Worker>) {
+async fn run(worker: Rc<Worker>) {
     loop {
         worker.ring.notified().await;
         while look(&worker) {
@@ -31,7 +32,7 @@ pub(crate) async fn run(worker: Rc<Worker>) {
 
 /// Sends interrupts at the end of each turn that has posted completions, and when those that wait
 /// for others have waited long enough.
-pub(crate) async fn interrupt(worker: Rc<Worker>) {
+async fn interrupt(worker: Rc<Worker>) {
     loop {
         let due = worker.interrupts.borrow().next_due();
         let mut posted = pin!(worker.interrupt.notified());
@@ -100,11 +101,28 @@ fn fetch(worker: &Worker, qid: u16) -> Option<u32> {
     Some(worker.on_command(qid, &entry))
 }
 
-/// Commands of queue `qid` in one turn; fewer while those of others are latency-sensitive.
-pub(crate) fn batch(qid: u16, gives_way: Option<u32>) -> u32 {
-    match gives_way {
-        _ if qid == 0 => ADMIN_BATCH,
-        Some(fewer) => fewer.clamp(1, BATCH),
-        None => BATCH,
+impl Worker {
+    /// Fetches commands, and sends interrupts, until the tasks are dropped.
+    pub(crate) fn tasks(self: &Rc<Self>) -> [Task<()>; 2] {
+        let rt = self.core.rt();
+        [
+            rt.spawn(run(self.clone())),
+            rt.spawn(interrupt(self.clone())),
+        ]
+    }
+
+    /// Commands of this queue in one turn; fewer while those of others are latency-sensitive.
+    fn batch(&self, qid: u16) -> u32 {
+        if self.controller.borrow().is_none() {
+            return 0;
+        }
+        let io = self.io.borrow();
+        let gives_way = io.get(&qid).is_some_and(|queue| queue.gives_way());
+        let fewer = self.core.target().config().limits.throughput_batch;
+        match gives_way {
+            _ if qid == 0 => ADMIN_BATCH,
+            true => fewer.clamp(1, BATCH),
+            false => BATCH,
+        }
     }
 }

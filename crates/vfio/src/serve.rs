@@ -18,7 +18,7 @@ use flashyard_time::Duration;
 
 use crate::function::{FunctionSpec, State};
 use crate::memory::{MOST_REGIONS, MapError};
-use crate::{pump, regions};
+use crate::regions;
 
 const EINVAL: u32 = 22;
 const ENOENT: u32 = 2;
@@ -41,7 +41,7 @@ const ACCEPT_RETRY: Duration = Duration::from_ms(100);
 /// listens any more.
 pub struct Function {
     state: Rc<State>,
-    _tasks: [Task<()>; 3],
+    _tasks: (Task<()>, [Task<()>; 2]),
 }
 
 /// What a function does at a moment.
@@ -69,11 +69,10 @@ pub fn offer(
     let listener = UnixListener::new(core.rt(), listener)?;
     let state = State::new(core, spec)?;
     let rt = core.rt();
-    let tasks = [
+    let tasks = (
         rt.spawn(accept(state.clone(), listener)),
-        rt.spawn(pump::run(state.worker.clone())),
-        rt.spawn(pump::interrupt(state.worker.clone())),
-    ];
+        state.worker.tasks(),
+    );
     Ok(Function {
         state,
         _tasks: tasks,

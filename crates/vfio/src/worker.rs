@@ -22,7 +22,6 @@ use crate::function::VECTORS;
 use crate::interrupts::Interrupts;
 use crate::io::IoConnection;
 use crate::memory::{GuestMemory, Unmapped};
-use crate::pump;
 use crate::workers::{Ack, Home};
 
 /// What registers and configuration space say of the guest's memory and its interrupts.
@@ -207,17 +206,6 @@ impl Worker {
     pub(crate) fn takes_commands(&self, qid: u16) -> bool {
         let io = self.io.borrow();
         qid == 0 || io.get(&qid).is_some_and(|queue| queue.takes_commands())
-    }
-
-    /// Commands of this queue in one turn.
-    pub(crate) fn batch(&self, qid: u16) -> u32 {
-        if self.controller.borrow().is_none() {
-            return 0;
-        }
-        let io = self.io.borrow();
-        let gives_way = io.get(&qid).is_some_and(|queue| queue.gives_way());
-        let limits = &self.core.target().config().limits;
-        pump::batch(qid, gives_way.then_some(limits.throughput_batch))
     }
 
     /// A command of this queue was fetched; gives how many bytes it moves.

@@ -21,7 +21,6 @@ use crate::doorbells::{MemoryDoorbells, SharedDoorbells};
 use crate::function::State;
 use crate::interrupts::EventFds;
 use crate::memory::SharedRegion;
-use crate::pump;
 use crate::worker::{Gate, Worker};
 
 /// Something to be done where a `T` is.
@@ -280,11 +279,7 @@ fn begin(core: &Rc<Core>, reports: Reports, beginning: Beginning) -> Rc<Worker> 
 
 /// Does what the home core says, until it has nothing more to say.
 async fn serve(worker: Rc<Worker>, orders: Receiver<Act<Worker>>) {
-    let rt = worker.core.rt();
-    let _tasks = [
-        rt.spawn(pump::run(worker.clone())),
-        rt.spawn(pump::interrupt(worker.clone())),
-    ];
+    let _tasks = worker.tasks();
     while let Some(act) = orders.recv().await {
         act(&worker);
     }
