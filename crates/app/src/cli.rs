@@ -42,7 +42,7 @@ pub use sim::SimArgs;
 pub use snapshot::{CloneArgs, SnapshotArgs, SnapshotCommand};
 pub use target::{TargetArgs, TargetCommand, TargetSetArgs};
 pub use tenant::{TenantArgs, TenantCommand};
-pub use volume::{OnOff, PoolArgs, PoolCommand, VolumeArgs, VolumeCommand};
+pub use volume::{MoveGoalArgs, OnOff, PoolArgs, PoolCommand, VolumeArgs, VolumeCommand};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
 #[derive(Debug, Parser)]

@@ -15,19 +15,22 @@ use serde_json::Value;
 
 use crate::api;
 use crate::cli::{
-    ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, OnOff, PartitionArgs,
-    PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs, TargetCommand,
-    TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
+    ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, MoveGoalArgs, OnOff,
+    PartitionArgs, PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs,
+    TargetCommand, TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand,
+    WhyArgs,
 };
 use crate::control::{
-    AppliedView, ArrayChange, ArrayHow, How, KindName, Request, TenantChange, VolumeChange,
+    AppliedView, ArrayChange, ArrayHow, Destination, How, KindName, NewForm, Request, TenantChange,
+    VolumeChange,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
-    ArraySpec, ContentName, DeviceSpec, Document, FlatDevice, KeyText, PartitionSpec, PolicyName,
-    PoolSpec, TargetSettings, TenantSpec, VolumeKind, VolumeSpec, is_file,
+    ArraySpec, CompressionName, ContentName, DeviceSpec, Document, FlatDevice, KeyText,
+    PartitionSpec, PolicyName, PoolSpec, Size, TargetSettings, TenantSpec, VolumeKind, VolumeSpec,
+    is_file,
 };
 use crate::state;
 use crate::table;
@@ -428,10 +431,12 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
             name,
             goal,
             background,
+            compression,
+            chunk,
             nsid,
             force,
             yes,
-        } => match (goal.to, goal.tenant) {
+        } => match (destination(&goal, compression, chunk), goal.tenant) {
             (Some(to), _) => {
                 let progress = io::stderr().is_terminal() && !background;
                 Request::MigrateVolume {
@@ -452,6 +457,17 @@ pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
             (None, None) => Request::CancelMigration(name),
         },
     })
+}
+
+/// Where a volume goes while its hosts use it, if it does.
+fn destination(
+    goal: &MoveGoalArgs,
+    compression: Option<CompressionName>,
+    chunk: Option<Size>,
+) -> Option<Destination> {
+    let form = NewForm { compression, chunk };
+    let form = goal.to_settings.then_some(Destination::Form(form));
+    goal.to.clone().map(Destination::Pool).or(form)
 }
 
 /// `flashyard tenant …`.

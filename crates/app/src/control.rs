@@ -23,9 +23,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{
-    ClassName, DeviceSpec, Document, DoorbellName, FaultSpec, FunctionSpec, KeyText, PartitionSpec,
-    PolicyName, PoolSpec, RatesSpec, Size, SocketMode, Span, TargetSettings, TenantSpec,
-    VolumeSpec,
+    ClassName, CompressionName, DeviceSpec, Document, DoorbellName, FaultSpec, FunctionSpec,
+    KeyText, PartitionSpec, PolicyName, PoolSpec, RatesSpec, Size, SocketMode, Span,
+    TargetSettings, TenantSpec, VolumeSpec,
 };
 
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
@@ -223,8 +223,8 @@ pub enum Request {
     MigrateVolume {
         /// Which.
         name: String,
-        /// The pool that it goes to.
-        to: String,
+        /// What becomes of it.
+        to: Destination,
         /// Answer when the copying has begun; it goes on by itself.
         background: bool,
         /// Even if its tenant is promised more there than it can have.
@@ -307,6 +307,33 @@ impl Request {
             _ => "",
         }
     }
+}
+
+/// What becomes of a volume while its hosts use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// It goes to this pool.
+    Pool(String),
+    /// It stays in its mapped pool, and is kept there otherwise.
+    Form(NewForm),
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(pool) => write!(f, "pool {pool}"),
+            Self::Form(_) => f.write_str("other settings"),
+        }
+    }
+}
+
+/// How a volume of a mapped pool is to be kept; as it is where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewForm {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<Size>,
 }
 
 /// What is to change in a volume.

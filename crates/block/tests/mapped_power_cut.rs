@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use encrypted::{create, try_open};
-use flashyard_block::pool::{NewVolume, Pool, VolumeForm, check};
+use flashyard_block::pool::{NewVolume, Pool, PoolError, VolumeForm, check};
 use flashyard_block::{DeviceExt, SharedDevice, Tag, Verdict};
 use flashyard_codec::compress::Codec;
 use flashyard_runtime::Rt;
@@ -306,6 +306,46 @@ fn a_smaller_disk_is_refused_and_one_that_has_grown_is_used_when_it_is_opened() 
                 assert!(*smaller.content() == content[..less], "nothing is written");
             }
         }
+    });
+}
+
+#[test]
+fn a_cut_at_every_change_of_an_exchange_leaves_each_name_with_one_volume() {
+    run(async |rt: Rt| {
+        let mut life = Life::new(&rt, 300).await;
+        let other = NewVolume::new("other", [2; 16], 8 << 20);
+        life.pool.create_volumes(vec![other]).await.unwrap();
+        life.start = life.disk.happened();
+        let unknown = life.pool.exchange([1; 16], [9; 16]).await;
+        assert!(
+            matches!(unknown, Err(PoolError::NotFound(_))),
+            "{unknown:?}"
+        );
+        life.pool
+            .exchange([1; 16], [2; 16])
+            .await
+            .expect("both are there");
+        let sizes = |pool: &Pool| {
+            let volumes = pool.list().into_iter();
+            let facts = volumes.map(|it| (it.name, it.uuid[0], it.bytes));
+            facts.collect::<Vec<_>>()
+        };
+        let (small, large) = (8 << 20, 1 << 30);
+        let named = |other, v| vec![("other".into(), 2, other), ("v".into(), 1, v)];
+        assert_eq!(sizes(&life.pool), named(large, small));
+        life.pool.close().await;
+        let (events, mut seen) = (life.disk.events(), [0; 2]);
+        for happened in life.start..=events.len() {
+            let left = after_cut(&vec![0; 33 * MIB], &events[..happened], happened as u64);
+            let disk = Disk::new(BLOCK as u32, left, 1);
+            let pool = try_open(&rt, &disk.shared()).await.expect("it is whole");
+            let found = sizes(&pool);
+            let exchanged = found == named(large, small);
+            assert!(exchanged || found == named(small, large), "{found:?}");
+            seen[usize::from(exchanged)] += 1;
+            pool.close().await;
+        }
+        assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
     });
 }
 

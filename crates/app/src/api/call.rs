@@ -6,10 +6,11 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::answer::text;
 use super::parts::{
     CopyTo, FoundPartitions, FoundPool, MuteFor, NewArray, NewConfiguration, NewFaults, NewKey,
-    NewName, NewOwner, NewPolicy, NewPool, NewVolume, Query,
+    NewName, NewOwner, NewPolicy, NewPool, NewSettings, NewVolume, Query,
 };
 use crate::control::{
-    HealthAsk, HealthCode, KindName, NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotName,
+    Destination, HealthAsk, HealthCode, KindName, NewForm, NewVersion, Request, SnapshotAsk,
+    SnapshotChange, SnapshotName,
 };
 
 /// An HTTP call.
@@ -267,11 +268,20 @@ fn of_volume(request: &Request) -> Call {
             force,
             progress,
         } => {
-            let (to, background) = (to.clone(), *background);
-            let call = post(
-                volume(name) + "/migration",
-                NewPool { to, background }.text(),
-            );
+            let (volume, background) = (volume(name), *background);
+            let call = match to.clone() {
+                Destination::Pool(to) => {
+                    post(volume + "/migration", NewPool { to, background }.text())
+                }
+                Destination::Form(NewForm { compression, chunk }) => {
+                    let settings = NewSettings {
+                        compression,
+                        chunk,
+                        background,
+                    };
+                    post(volume + "/settings", settings.text())
+                }
+            };
             call.forced(*force).followed(*progress)
         }
         Request::CancelMigration(name) => delete(volume(name) + "/migration"),

@@ -7,14 +7,14 @@ use serde::{Serialize, Serializer};
 
 use super::parts::{
     CopyTo, FoundPartitions, FoundPool, MuteFor, NewArray, NewConfiguration, NewFaults, NewKey,
-    NewName, NewOwner, NewPolicy, NewPool, NewVolume, NotUnderstood, Parts,
+    NewName, NewOwner, NewPolicy, NewPool, NewSettings, NewVolume, NotUnderstood, Parts,
 };
 use crate::control::{
-    AppliedView, ArrayChange, CalibrationView, DeviceView, DiffView, EventsAsk, EventsView,
-    FoundPartitionsView, FunctionChange, FunctionView, HealthAsk, HealthView, ImportView, KindName,
-    PartitionView, PoolView, Request, SnapshotAsk, SnapshotChange, SnapshotName, SnapshotView,
-    StatusView, TargetView, TenantChange, TenantView, TrafficView, VolumeChange, VolumeView,
-    WhyView,
+    AppliedView, ArrayChange, CalibrationView, Destination, DeviceView, DiffView, EventsAsk,
+    EventsView, FoundPartitionsView, FunctionChange, FunctionView, HealthAsk, HealthView,
+    ImportView, KindName, NewForm, PartitionView, PoolView, Request, SnapshotAsk, SnapshotChange,
+    SnapshotName, SnapshotView, StatusView, TargetView, TenantChange, TenantView, TrafficView,
+    VolumeChange, VolumeView, WhyView,
 };
 use crate::spec::{
     DeviceSpec, Document, FunctionSpec, PartitionSpec, PoolSpec, TargetSettings, TenantSpec,
@@ -292,7 +292,18 @@ operations! {
         let NewPool { to, background } = pool;
         Ok(Request::MigrateVolume {
             name: p.name,
-            to,
+            to: Destination::Pool(to),
+            background,
+            force: p.query.force,
+            progress: p.follow,
+        })
+    };
+    POST "/volumes/{name}/settings" ["force"] "Has a volume be kept otherwise in its mapped pool while it is used."
+        (NewSettings) -> of::<VolumeView> => |p, new| {
+        let NewSettings { compression, chunk, background } = new;
+        Ok(Request::MigrateVolume {
+            name: p.name,
+            to: Destination::Form(NewForm { compression, chunk }),
             background,
             force: p.query.force,
             progress: p.follow,

@@ -13,7 +13,7 @@ use super::answer::text;
 use crate::control::{
     ArrayHow, ArrayOf, ErrorKind, HasKind, HealthCode, How, NewVersion, SnapshotName,
 };
-use crate::spec::{Document, FaultSpec, KeyText, PolicyName, PoolSpec};
+use crate::spec::{CompressionName, Document, FaultSpec, KeyText, PolicyName, PoolSpec, Size};
 
 /// What a request over HTTP consists of.
 #[derive(Default)]
@@ -228,6 +228,8 @@ bodies! {
     NewOwner { tenant: String, nsid: Option<u32>, }
     /// A pool for a volume.
     NewPool { to: String, background: bool, }
+    /// How a volume is kept.
+    NewSettings { compression: Option<CompressionName>, chunk: Option<Size>, background: bool, }
     /// A volume that is made of a snapshot.
     NewVolume { name: String, tenant: Option<String>, nsid: Option<u32>, }
     /// Where a copy goes.

@@ -76,11 +76,13 @@ const TEXTS: [&str; 9] = [
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 38] = [
+const NAMED: [(&str, &[&str]); 40] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
+    ("--chunk", &["volume move"]),
     ("--class", &["tenant set"]),
+    ("--compression", &["volume move"]),
     ("--connect", &["perf"]),
     ("--destroy", &["device calibrate"]),
     (

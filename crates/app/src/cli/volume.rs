@@ -434,9 +434,13 @@ pub enum VolumeCommand {
     #[command(after_help = "Examples:\n  flashyard volume move orders --to slow\n  \
         flashyard volume move orders --to slow --background\n  \
         flashyard volume move orders --cancel\n  \
+        flashyard volume move logs --to-settings --compression zstd\n  \
+        flashyard volume move logs --to-settings --compression none --chunk 4KiB --background\n  \
         flashyard volume move orders --tenant lab --yes\n\n\
         To another pool: hosts go on reading and writing, and notice nothing but latency. Until all is copied the volume\n\
         is where it was, so a failure of the other pool harms nothing. It goes on after a restart of the target.\n\n\
+        To other settings: the same within its mapped pool, which needs space for both until all is copied. A volume with\n\
+        snapshots, and a clone, stays as it is.\n\n\
         To another tenant: the hosts that have it now lose it, and what they were writing has finished before the other\n\
         tenant's hosts see it; unmount it before. UUID, NGUID and EUI64 stay. Nothing is erased: the other tenant reads\n\
         all of it.")]
@@ -447,8 +451,27 @@ pub enum VolumeCommand {
         #[command(flatten)]
         goal: MoveGoalArgs,
         /// Do not wait until it is there; `volume show` says how far it is
-        #[arg(long, help_heading = "To another pool", requires = "to")]
+        #[arg(
+            long,
+            help_heading = "To another pool or settings",
+            conflicts_with_all = ["tenant", "cancel"]
+        )]
         background: bool,
+        /// How its data are compressed from now on [default: as they are]
+        #[arg(
+            long,
+            help_heading = "To another pool or settings",
+            requires = "to_settings"
+        )]
+        compression: Option<CompressionName>,
+        /// What is stored and compressed as a whole from now on: 4KiB or 16KiB [default: as it is]
+        #[arg(
+            long,
+            help_heading = "To another pool or settings",
+            value_name = "SIZE",
+            requires = "to_settings"
+        )]
+        chunk: Option<Size>,
         /// Number of its namespace there [default: the next free one]
         #[arg(long, help_heading = "To another tenant", value_name = "N", requires = "tenant", value_parser = whole::<u32>("volume", "nsid"))]
         nsid: Option<u32>,
@@ -476,10 +499,17 @@ pub enum VolumeCommand {
 #[group(required = true, multiple = false)]
 pub struct MoveGoalArgs {
     /// The pool that it goes to
-    #[arg(long, help_heading = "To another pool", value_name = "POOL")]
+    #[arg(
+        long,
+        help_heading = "To another pool or settings",
+        value_name = "POOL"
+    )]
     pub to: Option<String>,
+    /// It stays in its mapped pool, and is kept there with these settings
+    #[arg(long, help_heading = "To another pool or settings")]
+    pub to_settings: bool,
     /// Have it stay where it is
-    #[arg(long, help_heading = "To another pool")]
+    #[arg(long, help_heading = "To another pool or settings")]
     pub cancel: bool,
     /// Who is to have it
     #[arg(long, help_heading = "To another tenant")]

@@ -283,6 +283,8 @@ pub enum Refused {
     HalfMade(String),
     /// A volume is in the pool already.
     AlreadyThere(String, String),
+    /// A volume is kept as it is asked to be.
+    KeptSo(String),
     /// A volume that is a whole device goes to no pool: the volume, and the device.
     NotInPool(String, String),
     /// Blocks of another size: the volume, what it has, the pool, what that has.

@@ -9,6 +9,10 @@
 //! | what is left gives them up | `leaving` | a copy | the volume |
 //! | from here on nothing is written to it; it is deleted | none | nothing | the volume |
 //!
+//! A volume that is to be kept otherwise in its own pool goes the same way, with a copy in that
+//! pool: the third and fourth line are then one change of the pool, in which both exchange what
+//! they are.
+//!
 //! Both sides get every write until the fourth line, so each side that has the volume's UUID is
 //! whole, whichever of the store and the pools is lost. A kill in between is finished at the next
 //! start. A copy that no move knows is deleted when its pool is opened.
@@ -27,7 +31,7 @@ use super::cause::DRAIN;
 use super::fault::{InUse, Refused, Unavailable};
 use super::work::Work;
 use super::{Checked, Fault, Service, Stack, Subject};
-use crate::control::{KindName, View};
+use crate::control::{Destination, KindName, NewForm, View};
 use crate::graph::NodeId;
 use crate::out::note;
 use crate::spec::{VolumeKind, is_copy_uuid, new_copy_uuid};
@@ -37,26 +41,40 @@ pub(super) use run::Migrations;
 use run::{Running, Step};
 
 impl Work<'_> {
-    /// Brings a volume to another pool; waits until it is there, unless it goes on by itself.
+    /// Brings a volume to another pool, or has it kept otherwise in its own; waits until it is
+    /// there, unless it goes on by itself.
     pub(super) fn migrate_volume(
         &mut self,
         name: &str,
-        to: &str,
+        to: Destination,
         checked: Checked,
         (background, progress): (bool, bool),
     ) -> Result<View, Fault> {
-        let turn = self.take(|work| Ok(work.wants_of_migration(name, to)))?;
-        let (id, _) = self.volume(name)?;
+        let (to, form) = match to {
+            Destination::Pool(to) => (Some(to), None),
+            Destination::Form(form) => (None, Some(form)),
+        };
+        let wanted = to.as_deref().unwrap_or_default();
+        let turn = self.take(|work| Ok(work.wants_of_migration(name, wanted)))?;
+        let (id, volume) = self.volume(name)?;
+        let to = to.unwrap_or_else(|| volume.record.place().to_owned());
+        let is_asked = |moving: &MoveRecord| moving.form == form;
         match self.moving(id) {
             // It has been asked for before.
-            Ok((_, moving)) if moving.stage == MoveStage::Copying && moving.pool == to => {}
-            Ok((record, moving)) if moving.stage == MoveStage::Leaving && record.place() == to => {
+            Ok((_, moving))
+                if moving.stage == MoveStage::Copying && moving.pool == to && is_asked(&moving) => {
+            }
+            Ok((record, moving))
+                if moving.stage == MoveStage::Leaving
+                    && record.place() == to
+                    && is_asked(&moving) =>
+            {
                 match self.service.migrations.get(id) {
                     Some(running) => self.leave_former(id, &running)?,
                     None => self.delete_left(id)?,
                 }
             }
-            _ => self.begin_migration(id, to, checked)?,
+            _ => self.begin_migration(id, &to, form, checked)?,
         }
         drop(turn);
         if background && self.service.migrations.follow(id) {
@@ -68,10 +86,16 @@ impl Work<'_> {
     }
 
     /// Checks, stores, makes the copy and begins to fill it.
-    fn begin_migration(&mut self, id: NodeId, to: &str, checked: Checked) -> Result<(), Fault> {
+    fn begin_migration(
+        &mut self,
+        id: NodeId,
+        to: &str,
+        form: Option<NewForm>,
+        checked: Checked,
+    ) -> Result<(), Fault> {
         let record = self.record(id)?;
         let (name, is_served) = (record.spec.name.as_str(), self.namespace(id).is_some());
-        let pool = self.check_migration(id, &record, to)?;
+        let pool = self.check_migration(id, &record, to, form)?;
         if !is_served {
             let why = self.faults.get(&Subject::Node(id)).map(Arc::clone);
             let why = why.unwrap_or_else(|| Arc::new(Refused::HalfMade(name.to_owned()).into()));
@@ -89,6 +113,7 @@ impl Work<'_> {
             pool: to.to_owned(),
             uuid: new_copy_uuid(),
             stage: MoveStage::Copying,
+            form,
             copied_bytes: 0,
         };
         self.note_move(id, Some(moving))?;
@@ -107,6 +132,7 @@ impl Work<'_> {
         id: NodeId,
         record: &VolumeRecord,
         to: &str,
+        form: Option<NewForm>,
     ) -> Result<NodeId, Fault> {
         let name = record.spec.name.clone();
         let Some(from) = record.spec.pool.clone() else {
@@ -120,6 +146,10 @@ impl Work<'_> {
         self.check_no_snapshot(id)?;
         self.check_no_snapshots(id)?;
         let (pool, _) = self.pool_home(to)?;
+        if let Some(form) = form {
+            self.check_form(id, record, form)?;
+            return Ok(pool);
+        }
         if from == to {
             return Err(Refused::AlreadyThere(name, from).into());
         }
@@ -148,13 +178,14 @@ impl Work<'_> {
     fn make_copy(&self, id: NodeId, volume: &str) -> Result<(), Fault> {
         let (record, moving) = self.moving(id)?;
         let bytes = record.spec.size.map_or(0, |size| size.0);
-        let (wanted, volume, form) = (copy_name(&moving), volume.to_owned(), record.spec.form());
+        let (wanted, volume) = (copy_name(&moving), volume.to_owned());
+        let (form, stays) = (moving.form_of(&record.spec), moving.form.is_some());
         let reserve = record.spec.reserve.map_or(0, |size| size.0);
         self.in_pool_of(&moving.pool, move |pool| async move {
             if pool.find(moving.uuid.into_bytes()).is_some() {
                 return Ok(());
             }
-            if pool.volume(&volume).is_some() {
+            if !stays && pool.volume(&volume).is_some() {
                 return Err(PoolError::Exists(volume));
             }
             let mut copy = NewVolume::new(wanted.clone(), moving.uuid.into_bytes(), bytes);
@@ -185,14 +216,26 @@ impl Work<'_> {
         let device = device.ok_or_else(|| gone(record.place()))?;
         let (policy, uuid) = (self.policy_of(device), record.uuid.into_bytes());
         let copy = target.clone();
+        let stays = moving.form.is_some().then_some(moving.uuid.into_bytes());
         let progress = self.cores.call(core, move |state| async move {
             let (_, source) = state.nodes.pool(pool)?.find(uuid)?;
             let switch = state.switch(device, &policy)?;
-            let target = state.engine.way_to(&copy);
+            let (target, copy_to) = match stays {
+                None => {
+                    let target = state.engine.way_to(&copy);
+                    (target.clone(), target)
+                }
+                // A write has its turn there already, and must not wait for another one.
+                Some(uuid) => {
+                    let (_, target) = state.nodes.pool(pool)?.find(uuid)?;
+                    let copy_to = state.engine.way_through(&switch, target.clone());
+                    (target, copy_to)
+                }
+            };
             let sides = Sides {
                 copy_from: state.engine.way_through(&switch, source.clone()),
                 source,
-                copy_to: target.clone(),
+                copy_to,
                 target,
             };
             let migration = Migration::new(&state.rt, sides, start);
@@ -320,7 +363,9 @@ impl Work<'_> {
         if let Some(former) = former {
             self.leave_way(running.home, id, former);
         }
-        if let (Some(tenant), Ok((from, _))) = (self.graph.tenant_of(id), self.pool(&moving.pool))
+        if moving.form.is_none()
+            && let (Some(tenant), Ok((from, _))) =
+                (self.graph.tenant_of(id), self.pool(&moving.pool))
             && let Some(device) = self.graph.device_under(from)
         {
             self.forget_share(device, tenant);
@@ -340,7 +385,17 @@ impl Work<'_> {
         }
         let (own, copy) = (record.uuid.into_bytes(), moving.uuid.into_bytes());
         let (name, owner) = (record.spec.name.clone(), record.owner());
+        let form = moving.form.map(|_| record.spec.form());
         self.in_pool_of(record.place(), move |pool| async move {
+            if let Some(form) = form {
+                // Both are in this pool: which one is the volume is seen by how it is kept.
+                let volumes = pool.list();
+                let former = volumes.iter().find(|it| it.uuid == own && it.form != form);
+                return match former {
+                    Some(_) => pool.exchange(own, copy).await,
+                    None => Ok(()),
+                };
+            }
             if pool.find(copy).is_some() {
                 pool.identify(copy, own, &name).await?;
             }
@@ -351,6 +406,9 @@ impl Work<'_> {
     /// What is left in the pool that the volume has come from is the volume no more.
     fn leave_identity(&self, id: NodeId) -> Result<(), Fault> {
         let (record, moving) = self.moving(id)?;
+        if moving.form.is_some() {
+            return self.take_identity(id);
+        }
         let (own, copy) = (record.uuid.into_bytes(), moving.uuid.into_bytes());
         let left = copy_name(&moving);
         self.in_pool_of(&moving.pool, move |pool| async move {

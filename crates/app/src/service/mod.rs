@@ -386,7 +386,7 @@ impl Work<'_> {
                 background,
                 force,
                 progress,
-            } => self.migrate_volume(&name, &to, checked(force), (background, progress)),
+            } => self.migrate_volume(&name, to, checked(force), (background, progress)),
             Request::CancelMigration(name) => self.cancel_migration(&name),
             change => {
                 let _turn = self.take(|work| Ok(work.wants_of(&change)))?;

@@ -22,6 +22,8 @@ pub enum SnapshotFault {
     HasSnapshots(String, String),
     /// A volume that is a clone: of what.
     IsClone(String, String),
+    /// A clone that was to be kept otherwise: of what it is one.
+    CloneStays(String, String),
 }
 
 impl fmt::Display for SnapshotFault {
@@ -51,6 +53,10 @@ impl fmt::Display for SnapshotFault {
             Self::HasSnapshots(volume, snapshot) => write!(
                 f,
                 "volume `{volume}` has snapshots, such as {snapshot}; delete them first"
+            ),
+            Self::CloneStays(volume, snapshot) => write!(
+                f,
+                "volume `{volume}` is a clone of {snapshot} and kept as that is; make a volume with other settings and copy the data"
             ),
             Self::IsClone(volume, snapshot) => write!(
                 f,

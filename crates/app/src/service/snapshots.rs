@@ -413,13 +413,29 @@ impl Work<'_> {
     /// Refuses to give a clone, which has data of its snapshot's volume, to another tenant. The
     /// pool knows what it is a clone of, also where the target does not know that volume.
     pub(super) fn check_no_clone(&self, id: NodeId) -> Result<(), Fault> {
+        match self.clone_of(id)? {
+            Some((name, of)) => Err(SnapshotFault::IsClone(name, of).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses to keep a clone otherwise: it would lose what it shares with its snapshot.
+    pub(super) fn check_clone_stays(&self, id: NodeId) -> Result<(), Fault> {
+        match self.clone_of(id)? {
+            Some((name, of)) => Err(SnapshotFault::CloneStays(name, of).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// A volume that is a clone, and of what.
+    fn clone_of(&self, id: NodeId) -> Result<Option<(String, String)>, Fault> {
         let spec = self.record(id)?.spec;
         let Some(pool) = spec.pool else {
-            return Ok(());
+            return Ok(None);
         };
         let (_, place) = self.pool(&pool)?;
         if VolumeKind::of_pool(place.spec.kind) == pool::Kind::Raw {
-            return Ok(());
+            return Ok(None);
         }
         let origin = self.ask_pool(id, |pool, name| async move {
             let mut snapshots = pool.snapshots().into_iter();
@@ -431,12 +447,12 @@ impl Work<'_> {
             }))
         })?;
         let Some((snapshot, volume)) = origin else {
-            return Ok(());
+            return Ok(None);
         };
         let known = volume.map(|uuid| Identity::Uuid(Uuid::from_bytes(uuid)));
         let known = known.and_then(|uuid| self.graph.known_by(&uuid));
         let volume = known.map_or(&*snapshot.volume, |id| self.graph.name(id));
         let of = format!("{volume}@{}", snapshot.name);
-        Err(SnapshotFault::IsClone(spec.name, of).into())
+        Ok(Some((spec.name, of)))
     }
 }

@@ -337,7 +337,7 @@ impl Work<'_> {
     }
 
     /// Refuses a size that its pool, on this device, would round.
-    fn check_size(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
+    pub(super) fn check_size(&self, spec: &VolumeSpec, device: NodeId) -> Result<(), Fault> {
         let device = self.graph.device(device);
         let block_size = device.map(|device| match self.kind_of(spec) {
             pool::Kind::Raw => device.spec.block_size,
@@ -347,7 +347,7 @@ impl Work<'_> {
     }
 
     /// How the pool of a volume keeps volumes.
-    fn kind_of(&self, spec: &VolumeSpec) -> pool::Kind {
+    pub(super) fn kind_of(&self, spec: &VolumeSpec) -> pool::Kind {
         let pool = spec.pool.as_deref();
         let pool = pool.and_then(|pool| self.graph.find(Kind::Pool, pool));
         let record = pool.and_then(|pool| self.graph.pool(pool));

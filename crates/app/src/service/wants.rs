@@ -2,7 +2,7 @@
 
 use super::Stack;
 use super::turns::{Mode, Object, Wants};
-use crate::control::{ArrayChange, KindName, Request, SnapshotChange};
+use crate::control::{ArrayChange, Destination, KindName, Request, SnapshotChange};
 use crate::spec::{DeviceSpec, FunctionSpec, PoolSpec, VolumeSpec};
 use crate::state::Kind;
 
@@ -65,7 +65,10 @@ impl Stack {
             Request::MoveVolume { name, tenant, .. } => self
                 .wants_of_present(name)
                 .and(Object::TenantName(tenant.clone()), Mode::Kept),
-            Request::MigrateVolume { name, to, .. } => self.wants_of_migration(name, to),
+            Request::MigrateVolume { name, to, .. } => match to {
+                Destination::Pool(to) => self.wants_of_migration(name, to),
+                Destination::Form(_) => self.wants_of_present(name),
+            },
             Request::CancelMigration(name) => self.wants_of_present(name),
             Request::RenameVolume { name, new } => self
                 .wants_of_present(name)

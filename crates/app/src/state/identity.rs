@@ -131,11 +131,12 @@ impl State {
         };
         // A raw pool keeps data as they are.
         let of_mapped = kind.is_some();
+        let kept = moving.form.unwrap_or_default().applied_to(&record.spec);
         let spec = VolumeSpec {
             pool: Some(moving.pool.clone()),
             kind,
-            compression: record.spec.compression.filter(|_| of_mapped),
-            chunk: record.spec.chunk.filter(|_| of_mapped),
+            compression: kept.compression.filter(|_| of_mapped),
+            chunk: kept.chunk.filter(|_| of_mapped),
             reserve: record.spec.reserve.filter(|_| of_mapped),
             ..record.spec.clone()
         };

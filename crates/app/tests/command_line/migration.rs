@@ -193,12 +193,40 @@ fn two_pools(scratch: &Scratch) -> Target {
     target
 }
 
+/// There and back.
+type Goals = [&'static [&'static str]; 2];
+
+const POOLS: Goals = [&["--to", "two"], &["--to", "one"]];
+const SETTINGS: Goals = [
+    &["--to-settings", "--compression", "zstd", "--chunk", "16KiB"],
+    &["--to-settings", "--compression", "none", "--chunk", "4KiB"],
+];
+
+/// A mapped pool with the volume.
+fn mapped_pool(scratch: &Scratch) -> Target {
+    let target = Target::start(scratch, &["--cores", "2"]);
+    let path = scratch.join("one.img");
+    let path = path.to_str().expect("plain names");
+    let device = ["device", "create", "one", "--kind", "file", "--path", path];
+    target.json(&[&device[..], &["--size", "128MiB"]].concat());
+    target.json(&[
+        "pool", "create", "one", "--device", "one", "--kind", "mapped",
+    ]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    target.json(&[
+        "volume", "create", "v", "--pool", "one", "--size", "16MiB", "--tenant", "db",
+    ]);
+    target
+}
+
 /// Moves the volume there and back until the target goes; counts the moves.
-fn move_about(state: &std::path::Path, stop: &AtomicBool, moved: &AtomicU64) {
+fn move_about(state: &std::path::Path, goals: Goals, stop: &AtomicBool, moved: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
-        for pool in ["two", "one"] {
+        for goal in goals {
             let done = std::process::Command::new(crate::rig::PROGRAM)
-                .args(["volume", "move", "v", "--to", pool, "--state"])
+                .args(["volume", "move", "v"])
+                .args(goal)
+                .arg("--state")
                 .arg(state)
                 .output()
                 .expect("the program starts");
@@ -221,19 +249,30 @@ fn wait_for_rest(target: &Target) {
 
 #[test]
 fn a_volume_that_moves_is_whole_after_kill_9_at_any_moment() {
+    let scratch = Scratch::new("migration-killed");
+    let target = two_pools(&scratch);
+    is_whole_after_kills(&scratch, target, POOLS);
+}
+
+#[test]
+fn a_volume_that_gets_other_settings_is_whole_after_kill_9_at_any_moment() {
+    let scratch = Scratch::new("settings-killed");
+    let target = mapped_pool(&scratch);
+    is_whole_after_kills(&scratch, target, SETTINGS);
+}
+
+fn is_whole_after_kills(scratch: &Scratch, mut target: Target, goals: Goals) {
     let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
     let rounds = rounds
         .and_then(|text| text.parse::<u64>().ok())
         .unwrap_or(1);
-    let scratch = Scratch::new("migration-killed");
-    let mut target = two_pools(&scratch);
     let (mut model, mut rng) = (Model::new(), Rng::new(29));
     let moved = AtomicU64::new(0);
     for kill in 0..KILLS * rounds {
         let wait = Duration::from_millis(200 + rng.below(1800));
         let (stop, id) = (AtomicBool::new(false), target.child.id().to_string());
         model = thread::scope(|scope| {
-            scope.spawn(|| move_about(&target.state, &stop, &moved));
+            scope.spawn(|| move_about(&target.state, goals, &stop, &moved));
             scope.spawn(|| {
                 thread::sleep(wait);
                 stop.store(true, Ordering::Relaxed);
@@ -246,7 +285,7 @@ fn a_volume_that_moves_is_whole_after_kill_9_at_any_moment() {
             use_volume(&target, model, kill, never).0
         });
         target.kill();
-        target = Target::start(&scratch, &["--cores", "2"]);
+        target = Target::start(scratch, &["--cores", "2"]);
     }
     // What was cut off ends by itself.
     wait_for_rest(&target);
@@ -263,7 +302,50 @@ fn a_volume_that_moves_is_whole_after_kill_9_at_any_moment() {
 #[test]
 fn no_io_fails_because_a_volume_moves_or_stays() {
     let scratch = Scratch::new("migration-live");
-    let target = two_pools(&scratch);
+    no_io_fails(two_pools(&scratch), POOLS);
+}
+
+#[test]
+fn no_io_fails_because_a_volume_gets_other_settings() {
+    let scratch = Scratch::new("settings-live");
+    let target = no_io_fails(mapped_pool(&scratch), SETTINGS);
+    let there = |target: &Target| {
+        let volume = target.json(&["volume", "show", "v"]);
+        let compression = volume["compression"].as_str().map(str::to_owned);
+        (compression, volume["chunk_bytes"].as_u64())
+    };
+    let wanted = match there(&target).0 {
+        Some(_) => 1,
+        None => 0,
+    };
+    target.json(&[&["volume", "move", "v"], SETTINGS[wanted]].concat());
+    let after = [(Some("zstd".to_owned()), Some(16384)), (None, Some(4096))];
+    assert_eq!(there(&target), after[wanted]);
+    let again = [&["volume", "move", "v"], SETTINGS[wanted]].concat();
+    target.refused(&again, "is kept so already");
+    let odd = ["volume", "move", "v", "--to-settings", "--chunk", "8KiB"];
+    target.refused(&odd, "use 4KiB, or 16KiB");
+    target.json(&["snapshot", "create", "v@s"]);
+    let other = [&["volume", "move", "v"], SETTINGS[1 - wanted]].concat();
+    target.refused(&other, "volume `v` has snapshots");
+    target.json(&["volume", "clone", "v@s", "c"]);
+    let clone = [&["volume", "move", "c"], SETTINGS[1 - wanted]].concat();
+    target.refused(&clone, "volume `c` is a clone of v@s");
+    target.json(&[
+        "device", "create", "m", "--kind", "memory", "--size", "16MiB",
+    ]);
+    target.json(&["pool", "create", "raw", "--device", "m"]);
+    let volume = [
+        "volume", "create", "r", "--pool", "raw", "--size", "4MiB", "--tenant", "db",
+    ];
+    target.json(&volume);
+    let raw = [&["volume", "move", "r"], SETTINGS[0]].concat();
+    target.refused(&raw, "raw pool");
+    assert_eq!(target.terminate(), 0);
+}
+
+/// Gives the target, with the volume at rest.
+fn no_io_fails(target: Target, goals: Goals) -> Target {
     let identity = |target: &Target| {
         let volume = target.json(&["volume", "show", "v"]);
         ["uuid", "nguid", "nsid", "size", "subnqn"].map(|key| volume[key].clone())
@@ -277,8 +359,9 @@ fn no_io_fails_because_a_volume_moves_or_stays() {
             thread::sleep(Duration::from_secs(3));
             ends.store(true, Ordering::Relaxed);
         });
-        move_about(&target.state, &ends, &moved);
-        target.json(&["volume", "move", "v", "--to", "two", "--background"]);
+        move_about(&target.state, goals, &ends, &moved);
+        // Perhaps it is kept so already.
+        target.run(&[&["volume", "move", "v"], goals[0], &["--background"]].concat());
         // It may be there already.
         target.run(&["volume", "move", "v", "--cancel"]);
         stop.store(true, Ordering::Relaxed);
@@ -288,5 +371,5 @@ fn no_io_fails_because_a_volume_moves_or_stays() {
     assert!(moved.load(Ordering::Relaxed) >= 2, "it moved");
     assert_eq!(identity(&target), before);
     wait_for_rest(&target);
-    assert_eq!(target.terminate(), 0);
+    target
 }

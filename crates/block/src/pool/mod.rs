@@ -234,6 +234,18 @@ impl Pool {
         }
     }
 
+    /// Two volumes of a mapped pool take each other's UUID, name and owner, in one change and while
+    /// they are used.
+    pub async fn exchange(&self, first: [u8; 16], second: [u8; 16]) -> Result<(), PoolError> {
+        match self {
+            Self::Raw(pool) => match pool.find(first) {
+                Some((name, _)) => Err(PoolError::Plain(name)),
+                None => Err(PoolError::UuidTaken),
+            },
+            Self::Mapped(pool) => pool.exchange(first, second).await,
+        }
+    }
+
     /// Notes whose a volume is. A raw pool does not keep that.
     pub async fn set_owner(&self, name: &str, owner: Owner) -> Result<(), PoolError> {
         match self {

@@ -59,6 +59,7 @@ pub(super) const CALLS: &[&str] = &[
     "PUT /volumes/v/name\n{\"new\":\"w\"}",
     "PUT /volumes/v/tenant?force=true\n{\"tenant\":\"t\",\"nsid\":4294967295}",
     "POST /volumes/v/migration?force=true\n{\"to\":\"p\",\"background\":true}",
+    "POST /volumes/v/settings?force=true\n{\"compression\":\"zstd\",\"chunk\":null,\"background\":false}",
     "DELETE /volumes/v/migration\n",
     "GET /volumes/v/changes\n",
     "GET /volumes/v/changes?since=a&until=b&from=4096\n",

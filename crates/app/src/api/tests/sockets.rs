@@ -15,7 +15,7 @@ use flashyard_testbed::Scratch;
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
 use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, Tcp, ask, ask_and_follow};
-use crate::control::{Asker, ErrorKind, HasKind, KindName, Progress, Request, Shows};
+use crate::control::{Asker, Destination, ErrorKind, HasKind, KindName, Progress, Request, Shows};
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -315,7 +315,7 @@ fn who_is_followed_tells_and_hears() {
 
     let refused = Request::MigrateVolume {
         name: "v".into(),
-        to: "p".into(),
+        to: Destination::Pool("p".into()),
         background: false,
         force: false,
         progress: true,

@@ -97,6 +97,10 @@ impl fmt::Display for Refused {
             Self::AlreadyThere(volume, pool) => {
                 write!(f, "volume `{volume}` is in pool `{pool}` already")
             }
+            Self::KeptSo(volume) => write!(
+                f,
+                "volume `{volume}` is kept so already: give another --compression or --chunk"
+            ),
             Self::NotInPool(volume, device) => write!(
                 f,
                 "volume `{volume}` is the whole device `{device}`, and only a volume of a pool goes to another one: make a \

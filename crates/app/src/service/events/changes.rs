@@ -88,7 +88,7 @@ impl Request {
                 ..
             } => {
                 let done = if *background { "goes" } else { "has gone" };
-                (volume(name), format!("{done} to pool {to}"))
+                (volume(name), format!("{done} to {to}"))
             }
             Self::CancelMigration(name) => (volume(name), "stays where it is".to_owned()),
             Self::ChangeSnapshot(change) => snapshots(change),

@@ -1,10 +1,13 @@
 //! What is known of volumes that are on their way, and what may not happen to them.
 
-use super::super::fault::{InUse, Refused};
+use super::super::fault::{InUse, Invalid, Refused};
 use super::super::work::Work;
 use super::super::{Fault, Stack};
-use crate::control::{MigrationState, MigrationView};
+use flashyard_block::pool::{self, PoolError, VolumeForm};
+
+use crate::control::{MigrationState, MigrationView, NewForm};
 use crate::graph::NodeId;
+use crate::spec::Size;
 use crate::state::{Kind, MoveRecord, MoveStage, VolumeRecord};
 
 impl Stack {
@@ -76,6 +79,31 @@ impl Stack {
 }
 
 impl Work<'_> {
+    /// Refuses a form that a volume cannot get in its pool.
+    pub(in crate::service) fn check_form(
+        &self,
+        id: NodeId,
+        record: &VolumeRecord,
+        form: NewForm,
+    ) -> Result<(), Fault> {
+        let name = record.spec.name.clone();
+        self.check_clone_stays(id)?;
+        let spec = form.applied_to(&record.spec);
+        if self.kind_of(&spec) == pool::Kind::Raw {
+            return Err(PoolError::Plain(name).into());
+        }
+        if let Some(Size(chunk)) = form.chunk
+            && !VolumeForm::CHUNKS.map(u64::from).contains(&chunk)
+        {
+            return Err(Invalid::Chunk(name, chunk).into());
+        }
+        if spec.form() == record.spec.form() {
+            return Err(Refused::KeptSo(name).into());
+        }
+        let device = self.graph.device_under(id);
+        device.map_or(Ok(()), |device| self.check_size(&spec, device))
+    }
+
     /// How far a volume is on its way.
     pub(in crate::service) fn view_migration(
         &self,

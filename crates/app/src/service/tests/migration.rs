@@ -1,6 +1,7 @@
 //! Volumes that go to another pool, cut off everywhere.
 
 use super::*;
+use crate::control::Destination;
 
 const POOLS: &str = r#"
     [[device]]
@@ -51,7 +52,7 @@ impl Service {
 pub(super) fn migrate(name: &str, pool: &str) -> Request {
     Request::MigrateVolume {
         name: name.into(),
-        to: pool.into(),
+        to: Destination::Pool(pool.into()),
         background: false,
         force: false,
         progress: false,

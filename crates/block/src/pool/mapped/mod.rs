@@ -16,6 +16,7 @@ mod check;
 mod chunks;
 mod coder;
 mod engine;
+mod exchange;
 mod key_header;
 mod keys;
 mod label;
@@ -205,6 +206,12 @@ impl MappedPool {
             inner.relabel(&before, label, None).await
         })
         .await
+    }
+
+    /// See [`Pool::exchange`](super::Pool::exchange).
+    pub async fn exchange(&self, first: [u8; 16], second: [u8; 16]) -> Result<(), PoolError> {
+        self.change(async move |inner| inner.exchange([first, second]).await)
+            .await
     }
 
     /// See [`Pool::delete`](super::Pool::delete). Its space comes back by and by.
