@@ -283,6 +283,8 @@ pub enum Refused {
     HalfMade(String),
     /// A volume is in the pool already.
     AlreadyThere(String, String),
+    /// A volume, the tenant that may not take it, its pool, bytes that it counts, and those left.
+    OverQuota(String, String, String, u64, u64),
     /// A volume is kept as it is asked to be.
     KeptSo(String),
     /// A volume that is a whole device goes to no pool: the volume, and the device.
@@ -298,8 +300,7 @@ pub enum Refused {
     /// A device that is an imported partition or stands on one, and that partition: it holds
     /// something else than a pool.
     HoldsData(String, String),
-    /// A volume that is to have what is in an imported partition, without the UUID that hosts know
-    /// it by: the volume, and the partition.
+    /// A volume for what is in an imported partition, without its UUID: the volume, the partition.
     NeedsUuid(String, String),
     /// More is promised of a device than it has: so many percent, by whom.
     Oversold(String, f64, Vec<(String, f64)>),

@@ -231,8 +231,19 @@ impl Work<'_> {
         let under = self.graph.device_under(id);
         self.commit(|state, stack| {
             stack.check_unused(id)?;
+            let tenants = stack.without_quotas_of(name);
+            let mut stored = Vec::new();
+            state.put_tenants::<Fault>(&tenants, |records| {
+                stored = records.to_vec();
+                Ok(())
+            })?;
             state.remove(Kind::Pool, name)?;
-            Ok(move |stack: &mut Stack| stack.forget(id))
+            Ok(move |stack: &mut Stack| {
+                for record in stored {
+                    stack.put_tenant(record);
+                }
+                stack.forget(id)
+            })
         })?;
         // An array that was made with the pool goes with it.
         if let Some(device) = under.and_then(|id| self.graph.device(id))

@@ -37,6 +37,7 @@ impl Work<'_> {
             return Err(Refused::HalfMade(name.to_owned()).into());
         }
         self.check_number(to_id, tenant, nsid)?;
+        self.check_room_for(id, &to)?;
         let (device, owner) = (self.graph.device_under(id), self.graph.tenant_of(id));
         let place = device.map(|device| (to_id, device));
         let place: Vec<_> = place

@@ -62,7 +62,7 @@ impl Work<'_> {
     }
 
     /// Asks the pool of a volume, with what that pool calls the volume.
-    fn ask_pool<T, W, F>(&self, id: NodeId, ask: W) -> Result<T, Fault>
+    pub(super) fn ask_pool<T, W, F>(&self, id: NodeId, ask: W) -> Result<T, Fault>
     where
         T: Send + 'static,
         W: FnOnce(Pool, String) -> F + Send + 'static,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use flashyard_block::pool::{NewVolume, Pool, PoolError};
 
+use super::fault::Refused;
 use super::work::Work;
 use super::{Fault, Stack};
 use crate::control::{KindName, QuotaView, View};
@@ -58,6 +59,18 @@ impl Stack {
         let (_, tenant) = self.tenant(&volume.tenant).ok()?;
         let quota = tenant.spec.quota.get(volume.pool.as_ref()?)?;
         Some(quota.0)
+    }
+
+    /// Tenants that have a quota of a pool, as they are without it.
+    pub(super) fn without_quotas_of(&self, pool: &str) -> Vec<TenantSpec> {
+        let all = self.graph.all(Kind::Tenant);
+        let specs = all.filter_map(|id| Some(self.graph.tenant(id)?.spec.clone()));
+        let with = specs.filter(|spec| spec.quota.contains_key(pool));
+        let without = with.map(|mut spec| {
+            spec.quota.remove(pool);
+            spec
+        });
+        without.collect()
     }
 }
 
@@ -118,6 +131,28 @@ impl Work<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Refuses to give a volume to a tenant whose quota does not have room for it.
+    pub(super) fn check_room_for(&self, id: NodeId, to: &TenantSpec) -> Result<(), Fault> {
+        let spec = self.record(id)?.spec;
+        let quota = spec.pool.as_ref().and_then(|pool| to.quota.get(pool));
+        let (Some(pool), Some(Size(quota))) = (spec.pool.clone(), quota.copied()) else {
+            return Ok(());
+        };
+        let tenant = to.name.clone();
+        let taken = self.ask_pool(id, |pool, name| async move {
+            let tenants = pool.tenants();
+            let there = tenants.iter().find(|space| space.tenant == tenant);
+            let there = there.map_or(0, |space| space.used + space.reserved);
+            Ok((pool.claimed(&name), there))
+        });
+        let (needed, there) = taken?;
+        let free = quota.saturating_sub(there);
+        match needed > free {
+            true => Err(Refused::OverQuota(spec.name, to.name.clone(), pool, needed, free).into()),
+            false => Ok(()),
+        }
     }
 
     /// Tells pools what the volumes of a tenant may take. One that is away is told when it is there

@@ -128,3 +128,41 @@ fn a_file_sets_them_takes_them_away_and_an_import_finds_what_is_reserved() {
     target.json(&words("pool import p --device p"));
     assert_eq!(reserved(&target, "v"), 5 * MIB);
 }
+
+#[test]
+fn a_volume_for_another_tenant_fits_its_quota_and_quotas_go_with_their_pool() {
+    let scratch = Scratch::new("space-moved");
+    let target = with_pools(&scratch);
+    target.json(&words("tenant create lab --quota p=4MiB"));
+    let quotas = |tenant: &str| target.json(&["tenant", "show", tenant])["quotas"].clone();
+    target.json(&words(
+        "volume create v --pool p --size 1GiB --tenant db --reserve 3MiB",
+    ));
+    target.json(&words(
+        "volume create w --pool p --size 1GiB --tenant db --reserve 2MiB",
+    ));
+    target.json(&words("volume move v --tenant lab --yes"));
+    assert_eq!(quotas("lab")[0]["reserved_bytes"], 3 * MIB);
+    target.refused(
+        &words("volume move w --tenant lab --yes"),
+        "takes 2097152 bytes of pool `p` and the quota of tenant `lab` there leaves 1048576",
+    );
+    let shown = target.json(&words("volume show w"));
+    assert_eq!(
+        (&shown["tenant"], &shown["state"]),
+        (&"db".into(), &"online".into())
+    );
+    target.json(&words("tenant set lab --quota p=5MiB"));
+    target.json(&words("volume move w --tenant lab --yes"));
+    for volume in ["v", "w"] {
+        target.json(&["volume", "delete", volume, "--yes"]);
+    }
+    target.json(&words("pool delete p"));
+    assert_eq!((quotas("lab"), quotas("db")), (Value::Null, Value::Null));
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    let shown = target.json(&words("tenant show lab"));
+    assert_eq!(shown["quotas"], Value::Null, "{shown}");
+    target.json(&words("pool create p --device p --kind mapped"));
+    assert_eq!(target.json(&words("tenant show db"))["quotas"], Value::Null);
+}

@@ -196,6 +196,15 @@ impl Pool {
         }
     }
 
+    /// What a volume of a mapped pool and its snapshots count for the quota of their tenant, in
+    /// bytes.
+    pub fn claimed(&self, name: &str) -> u64 {
+        match self {
+            Self::Raw(_) => 0,
+            Self::Mapped(pool) => pool.claimed(name),
+        }
+    }
+
     /// What tenants have of a mapped pool.
     pub fn tenants(&self) -> Vec<TenantSpace> {
         match self {

@@ -37,7 +37,7 @@ impl Family {
         self.cost.div_ceil(BLOCK_SECTORS) + 2 * self.pages + self.pending()
     }
 
-    fn claim(&self) -> u64 {
+    pub fn claim(&self) -> u64 {
         self.taken().max(self.reserved)
     }
 

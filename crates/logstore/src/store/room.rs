@@ -83,6 +83,11 @@ impl Store {
         self.accounts.owned(owner)
     }
 
+    /// Blocks that a volume and its snapshots take, or what is reserved for them if that is more.
+    pub fn claimed(&self, lineage: Lineage) -> u64 {
+        self.accounts.family(lineage).claim()
+    }
+
     /// Blocks that could be reserved for a volume, what it takes already included.
     pub fn reservable(&self, lineage: Lineage) -> u64 {
         self.accounts.reservable(lineage, self.rest())

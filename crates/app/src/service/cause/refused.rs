@@ -97,6 +97,11 @@ impl fmt::Display for Refused {
             Self::AlreadyThere(volume, pool) => {
                 write!(f, "volume `{volume}` is in pool `{pool}` already")
             }
+            Self::OverQuota(volume, tenant, pool, needed, free) => write!(
+                f,
+                "volume `{volume}` takes {needed} bytes of pool `{pool}` and the quota of tenant `{tenant}` there leaves {free}: \
+                 raise it by `flashyard tenant set {tenant} --quota {pool}=SIZE`"
+            ),
             Self::KeptSo(volume) => write!(
                 f,
                 "volume `{volume}` is kept so already: give another --compression or --chunk"

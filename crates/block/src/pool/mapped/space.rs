@@ -49,6 +49,14 @@ impl MappedPool {
         self.inner.engine.ring();
     }
 
+    /// See [`Pool::claimed`](crate::pool::Pool::claimed).
+    pub fn claimed(&self, name: &str) -> u64 {
+        let volumes = self.inner.volumes.borrow();
+        let store = self.inner.engine.store.borrow();
+        let entry = volumes.get(name);
+        entry.map_or(0, |it| store.claimed(it.device.lineage()) * BLOCK as u64)
+    }
+
     /// See [`Pool::tenants`](crate::pool::Pool::tenants).
     pub fn tenants(&self) -> Vec<TenantSpace> {
         let store = self.inner.engine.store.borrow();
