@@ -76,7 +76,7 @@ pub enum FunctionCommand {
         /// How a guest without shadow doorbells rings [default: trapped]
         #[arg(long, help_heading = "Speed")]
         doorbells: Option<DoorbellName>,
-        /// How many cores serve its I/O queues at most [default: 1]
+        /// How many cores serve its I/O queues at most; more are slower for one volume [default: 1]
         #[arg(long, help_heading = "Speed", value_name = "N", value_parser = within::<usize>(1, CORES_MOST as u64))]
         cores: Option<usize>,
     },

@@ -41,9 +41,10 @@ pub struct FunctionSpec {
     /// start on; `trapped` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doorbells: Option<DoorbellName>,
-    /// How many cores serve its I/O queues, at most: for a guest with more work than one core can
-    /// do. Commands for a volume of another core than their queue's are handed over, and their data
-    /// copied once. Holds for a function that is there from the next start on; 1 if not given.
+    /// How many cores serve its I/O queues, at most: for a guest whose volumes are on several
+    /// cores. Commands for a volume of another core than their queue's are handed over, and their
+    /// data copied once, so a guest with one volume gets less. Holds for a function that is there
+    /// from the next start on; 1 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<usize>,
 }
