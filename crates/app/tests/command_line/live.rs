@@ -1,8 +1,8 @@
 //! What operators watch while it goes on: times of I/O.
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -77,6 +77,9 @@ fn times_of_io_are_histograms_that_no_deletion_takes_back() {
 struct Watching {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
+    errors: BufReader<ChildStderr>,
+    /// What it has said on standard error, as far as that was read.
+    said: String,
 }
 
 impl Watching {
@@ -90,8 +93,21 @@ impl Watching {
             .spawn()
             .expect("the program starts");
         let output = child.stdout.take().expect("it is piped");
-        let lines = BufReader::new(output).lines();
-        Self { child, lines }
+        let errors = child.stderr.take().expect("it is piped");
+        Self {
+            child,
+            lines: BufReader::new(output).lines(),
+            errors: BufReader::new(errors),
+            said: String::new(),
+        }
+    }
+
+    /// Waits until it has said this on standard error.
+    fn until_said(&mut self, word: &str) {
+        while !self.said.contains(word) {
+            let read = self.errors.read_line(&mut self.said);
+            assert!(read.expect("text") > 0, "{}", self.said);
+        }
     }
 
     fn line(&mut self) -> String {
@@ -99,15 +115,14 @@ impl Watching {
     }
 
     /// Sends a signal; gives the status and what was said on standard error.
-    fn end(self, signal: &str) -> (Option<i32>, String) {
+    fn end(mut self, signal: &str) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &id]).status();
         assert!(sent.expect("kill exists").success());
-        let output = self.child.wait_with_output().expect("it ends");
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        let rest = self.errors.read_to_string(&mut self.said);
+        rest.expect("text");
+        let status = self.child.wait().expect("it ends");
+        (status.code(), self.said)
     }
 }
 
@@ -202,6 +217,8 @@ fn iostat_waits_for_a_target_that_is_started_again_and_for_no_other() {
     let seen: Value = serde_json::from_str(&watching.line()).expect("an object");
     assert_eq!(seen["since_start"], true);
     target.kill();
+    // It may otherwise be back before somebody looks.
+    watching.until_said("the target is away, and waited for");
     let target = Target::start(&scratch, &[]);
     let anew = |line: String| {
         let line: Value = serde_json::from_str(&line).expect("an object");
