@@ -126,7 +126,6 @@ impl Grammar {
         self.scaled(text).ok_or_else(|| self.wrong(text))
     }
 
-    /// Reads a value as it stands in a file, in JSON or in the state store: a number in the base
     /// How a value is written in JSON: a number or text in requests, `answered` in answers.
     pub fn schema(&self, answered: &str, of: &SchemaGenerator) -> Schema {
         match of.contract().is_serialize() {
@@ -139,6 +138,7 @@ impl Grammar {
         }
     }
 
+    /// Reads a value as it stands in a file, in JSON or in the state store: a number in the base
     /// unit, or text.
     pub fn read<'de, D: Deserializer<'de>>(&'static self, value: D) -> Result<u64, D::Error> {
         value.deserialize_any(self)

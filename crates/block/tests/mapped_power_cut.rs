@@ -318,7 +318,7 @@ fn a_cut_at_every_change_of_an_exchange_leaves_each_name_with_one_volume() {
         life.start = life.disk.happened();
         let unknown = life.pool.exchange([1; 16], [9; 16]).await;
         assert!(
-            matches!(unknown, Err(PoolError::NotFound(_))),
+            matches!(unknown, Err(PoolError::NoUuid(uuid)) if uuid == [9; 16]),
             "{unknown:?}"
         );
         life.pool

@@ -231,7 +231,7 @@ impl From<PoolError> for Fault {
             | PoolError::NotEncrypted
             | PoolError::Key(KeyError::WrongSecret)
             | PoolError::TooSmall { .. } => Self::Invalid(Invalid::Pool(error)),
-            PoolError::NotFound(_) | PoolError::NoSnapshot { .. } => {
+            PoolError::NotFound(_) | PoolError::NoUuid(_) | PoolError::NoSnapshot { .. } => {
                 Self::NotFound(NotFound::InPool(error))
             }
             PoolError::Exists(_)

@@ -18,6 +18,8 @@ pub enum PoolError {
     Exists(String),
     /// There is no volume of this name.
     NotFound(String),
+    /// No volume of the pool has this UUID.
+    NoUuid([u8; 16]),
     /// The pool has this volume still.
     InUse(String),
     /// The UUID is all zero or another volume's.
@@ -154,6 +156,11 @@ impl fmt::Display for PoolError {
             Self::NotFound(name) => write!(
                 f,
                 "there is no volume {name} in this pool: list shows those there are"
+            ),
+            Self::NoUuid(uuid) => write!(
+                f,
+                "there is no volume with the UUID {:032x} in this pool: list shows those there are",
+                u128::from_be_bytes(*uuid)
             ),
             Self::InUse(name) => write!(
                 f,

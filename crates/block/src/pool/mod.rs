@@ -249,7 +249,7 @@ impl Pool {
         match self {
             Self::Raw(pool) => match pool.find(first) {
                 Some((name, _)) => Err(PoolError::Plain(name)),
-                None => Err(PoolError::UuidTaken),
+                None => Err(PoolError::NoUuid(first)),
             },
             Self::Mapped(pool) => pool.exchange(first, second).await,
         }
