@@ -6,6 +6,7 @@ mod events;
 mod function;
 mod generate;
 mod health;
+mod host_stats;
 mod iostat;
 mod lab;
 mod partition;
@@ -34,6 +35,7 @@ pub use events::EventsArgs;
 pub use function::{FunctionArgs, FunctionCommand};
 pub use generate::{GenerateArgs, GenerateCommand, Shell};
 pub use health::{HealthArgs, HealthCommand};
+pub use host_stats::HostStatsArgs;
 pub use iostat::IostatArgs;
 pub use lab::{LabArgs, LabCommand, LabRunArgs};
 pub use partition::{PartitionArgs, PartitionCommand, UnitsArgs};
@@ -135,6 +137,8 @@ pub enum Command {
     Metrics(Reach),
     /// Show what comes to tenants, volumes or devices, and how long it takes, again and again
     Iostat(IostatArgs),
+    /// Show what a host has read of its controller: how much I/O came, how long it took and waited
+    HostStats(HostStatsArgs),
     /// Show what has happened: who came and went, what was changed, what is wrong
     Events(EventsArgs),
     /// Show where a tenant's latency comes from, and who causes it

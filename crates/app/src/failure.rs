@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use flashyard_engine::Limits;
 use flashyard_host::ConnectError;
+use flashyard_nvme::log::NotStatistics;
 use flashyard_nvme::nqn::InvalidNqn;
 
 use crate::api::{AskError, TcpError};
@@ -66,6 +67,10 @@ pub enum Invalid {
     File(FileError),
     /// A file that cannot be written.
     Unwritable(PathBuf, io::Error),
+    /// A file that cannot be read.
+    Unreadable(PathBuf, io::Error),
+    /// Not the log of I/O statistics.
+    Statistics(PathBuf, NotStatistics),
     /// Too few buffers for a core.
     Buffers,
     /// Not the name of a host.
@@ -257,6 +262,12 @@ impl fmt::Display for Invalid {
             Self::Path(path, error) => write!(f, "`{path}` is no path: {error}"),
             Self::File(error) => error.fmt(f),
             Self::Unwritable(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            Self::Unreadable(path, error) => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Statistics(path, why) => write!(
+                f,
+                "{} is no log of I/O statistics: {why}; read one with `nvme get-log DEVICE --log-id=0xd0 --log-len=4096 --raw-binary`",
+                path.display()
+            ),
             Self::Buffers => write!(
                 f,
                 "--buffers is for each core and must be at least {} MiB, for two of the largest commands",

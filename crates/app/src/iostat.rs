@@ -11,8 +11,8 @@ use crate::commands::default_state;
 use crate::control::{Request, TrafficView};
 use crate::failure::Failure;
 use crate::live::{Said, Watched};
-pub use figures::By;
 use figures::Interval;
+pub use figures::{By, percentile};
 use print::Print;
 
 /// Prints lines until there are as many as are wanted, or a signal comes.

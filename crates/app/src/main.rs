@@ -12,6 +12,7 @@ mod discover;
 mod failure;
 mod generate;
 mod graph;
+mod host_stats;
 mod iostat;
 mod json;
 mod lab;
@@ -65,6 +66,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Health(args) => commands::health(&args),
         Command::Metrics(reach) => commands::metrics(&reach),
         Command::Iostat(args) => iostat::run(&args),
+        Command::HostStats(args) => host_stats::run(&args),
         Command::Events(args) => commands::events(&args),
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),

@@ -233,6 +233,15 @@ pub fn bandwidth(bytes_per_second: f64) -> String {
     text
 }
 
+/// A time for people: `12 us`, `1.50 ms`.
+pub fn microseconds(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
 /// A moment in UTC, such as `2026-11-22T20:41:04Z`, so many seconds after the beginning of 1970.
 pub fn utc(seconds: u64) -> String {
     // Years begin in March here, so that a leap day is the last day of one; 400 years always have

@@ -7,6 +7,7 @@ use core::net::IpAddr;
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::fabrics::{Property, PropertySize};
 use flashyard_nvme::identify::IDENTIFY_LEN;
+use flashyard_nvme::log::{LogId, StatisticsLog};
 use flashyard_nvme::{AdminOpcode, CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
 
@@ -30,6 +31,9 @@ pub struct SubsystemView<'a> {
     pub features: &'a NamespaceFeatures,
     /// The discovery log, for discovery controllers.
     pub discovery: Option<DiscoveryView<'a>>,
+    /// The log of I/O statistics, if the command asks for it ([`asks_statistics`]): the target
+    /// gathers it before the command is answered.
+    pub statistics: Result<&'a StatisticsLog, Status>,
 }
 
 /// The discovery log as one connection sees it.
@@ -39,6 +43,14 @@ pub struct DiscoveryView<'a> {
     pub log: &'a Discovery,
     /// The address that the host has reached the target by.
     pub local: IpAddr,
+}
+
+/// Whether an Admin command asks for the log of I/O statistics, and of which namespace: 0 and
+/// FFFFFFFFh are all that the controller sees.
+pub fn asks_statistics(sqe: &SubmissionQueueEntry) -> Option<u32> {
+    let asks =
+        sqe.admin_opcode() == AdminOpcode::GET_LOG_PAGE && LogId(sqe.log_id()) == LogId::STATISTICS;
+    asks.then(|| sqe.nsid())
 }
 
 /// How a command is completed, when nothing but a completion goes to the host.

@@ -45,7 +45,7 @@ pub mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{AdminOutcome, Answer, DiscoveryView, SubsystemView};
+pub use admin::{AdminOutcome, Answer, DiscoveryView, SubsystemView, asks_statistics};
 pub use connect::{AcceptedQueue, ConnectError, ConnectRequest};
 pub use events::EventKind;
 pub use features::NamespaceFeatures;

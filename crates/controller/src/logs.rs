@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use flashyard_nvme::identify::{CSI_NVM, NSID_ALL};
 use flashyard_nvme::log::{
     self, CHANGED_NAMESPACES_LEN, CommandEffects, EffectsLog, ErrorLogEntry, FeatureEffects,
-    FeatureEffectsLog, FirmwareSlotLog, LogId, SmartLog, SupportedLogs,
+    FeatureEffectsLog, FirmwareSlotLog, LogId, SmartLog, StatisticsLog, SupportedLogs,
 };
 use flashyard_nvme::{AdminOpcode, IoOpcode, Status, SubmissionQueueEntry};
 
@@ -26,7 +26,7 @@ const TCP: u8 = 3;
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
-const IO_LOGS: [LogId; 7] = [
+const IO_LOGS: [LogId; 8] = [
     LogId::SUPPORTED,
     LogId::ERROR,
     LogId::SMART,
@@ -34,6 +34,7 @@ const IO_LOGS: [LogId; 7] = [
     LogId::CHANGED_NAMESPACES,
     LogId::EFFECTS,
     LogId::FEATURE_EFFECTS,
+    LogId::STATISTICS,
 ];
 
 const DISCOVERY_LOGS: [LogId; 4] = [
@@ -109,6 +110,11 @@ impl Controller {
             LogId::EFFECTS if sqe.log_csi() != CSI_NVM => Err(INVALID),
             LogId::EFFECTS => copy(&self.command_effects(), offset, page),
             LogId::FEATURE_EFFECTS => copy(&self.feature_effects(), offset, page),
+            LogId::STATISTICS => {
+                let mut data = [0; StatisticsLog::LEN];
+                view.statistics?.encode(&mut data);
+                copy(&data, offset, page)
+            }
             LogId::DISCOVERY => {
                 let discovery = view.discovery.ok_or(Status::INTERNAL_ERROR)?;
                 let host = &self.host.nqn;

@@ -9,6 +9,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use flashyard_nvme::command::Fuse;
 use flashyard_nvme::fabrics::{Property, PropertySize};
 use flashyard_nvme::feature::AsyncEventConfiguration;
+use flashyard_nvme::log::StatisticsLog;
 use flashyard_nvme::{Nqn, Sgl, Status, SubmissionQueueEntry};
 use flashyard_time::{Duration, Rng, Time};
 
@@ -55,6 +56,7 @@ pub(super) struct Fixture {
     pub(super) counters: Counters,
     pub(super) features: NamespaceFeatures,
     pub(super) discovery: Discovery,
+    pub(super) statistics: Result<StatisticsLog, Status>,
     pub(super) controller: Controller,
     pub(super) now: Time,
 }
@@ -104,6 +106,7 @@ impl Fixture {
             counters: Counters::default(),
             features: NamespaceFeatures::default(),
             discovery: Discovery::default(),
+            statistics: Ok(StatisticsLog::default()),
             controller: Controller::new(id, kind, host(), 5_000, (limits, transport), now),
             now,
         };
@@ -131,6 +134,7 @@ impl Fixture {
                 log: &self.discovery,
                 local: IpAddr::V4(Ipv4Addr::LOCALHOST),
             }),
+            statistics: self.statistics.as_ref().map_err(|status| *status),
         };
         let room = match sqe.sgl() {
             Sgl::Transport { length } => Ok(length),

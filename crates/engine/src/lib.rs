@@ -37,6 +37,7 @@ mod part;
 mod quota;
 mod sample;
 mod snapshot;
+mod statistics;
 mod status;
 mod subsystems;
 mod switch;

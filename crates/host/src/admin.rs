@@ -9,7 +9,10 @@ use flashyard_nvme::identify::{
     CSI_NVM, Cns, IDENTIFY_LEN, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
     NamespaceDescriptors, decode_namespace_list,
 };
-use flashyard_nvme::log::{CHANGED_NAMESPACES_LEN, LogId, SmartLog, decode_changed_namespaces};
+use flashyard_nvme::log::{
+    CHANGED_NAMESPACES_LEN, LogId, NotStatistics, SmartLog, StatisticsLog,
+    decode_changed_namespaces,
+};
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
 use flashyard_runtime::{Buf, Data};
 use flashyard_time::Duration;
@@ -77,6 +80,17 @@ impl Association {
     pub async fn smart_log(&self) -> Result<SmartLog, HostError> {
         let page = get_log(&self.inner.admin, LogId::SMART, 0, SmartLog::LEN, true).await?;
         Ok(SmartLog::decode(page_of(&page)))
+    }
+
+    /// The log of I/O statistics of a namespace; of all that there are with `nsid` 0.
+    pub async fn statistics_log(
+        &self,
+        nsid: u32,
+    ) -> Result<Result<StatisticsLog, NotStatistics>, HostError> {
+        let (id, len) = (LogId::STATISTICS.0, StatisticsLog::LEN);
+        let entry = SubmissionQueueEntry::get_log_page(id, nsid, 0, len as u32, true, NO_DATA);
+        let page = get(&self.inner.admin, entry, len).await?;
+        Ok(StatisticsLog::decode(&page))
     }
 }
 

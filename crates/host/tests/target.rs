@@ -249,6 +249,58 @@ fn every_command_of_the_library() {
     });
 }
 
+/// Namespaces of both cores, each by itself and together; the busy one of another tenant is in
+/// neither.
+#[test]
+fn a_host_reads_what_came_to_its_namespaces() {
+    let site = site_with_memory(Config::calm(6));
+    let others = tenant(3, "c", &["*"]);
+    site.bench.target.set_tenant(others).expect("a good tenant");
+    site.run(move |bench| async move {
+        bench.attach_memory("a", 2);
+        bench.attach_memory("c", 1);
+        let (rt, addr) = (bench.host_rt.clone(), bench.addr);
+        let connect = async |tenant| Association::connect(&rt, addr, options(tenant)).await;
+        let (ours, theirs) = (connect("a").await, connect("c").await);
+        let (ours, theirs) = (ours.expect("connects"), theirs.expect("connects"));
+        let write = async |association: &Association, nsid, blocks| {
+            let data = Data::Zeroes(blocks as usize * BLOCK);
+            let queue = association.queue(0);
+            let written = queue.write(nsid, range(0, blocks), data, false).await;
+            written.expect("is written");
+        };
+        for (nsid, blocks) in [(1, 1), (1, 2), (2, 4)] {
+            write(&ours, nsid, blocks).await;
+        }
+        write(&theirs, 1, 8).await;
+        let into = ReadInto::Discard(BLOCK);
+        let read = ours.queue(0).read(2, range(0, 1), into).await;
+        read.expect("is read");
+
+        let log = async |nsid| ours.statistics_log(nsid).await;
+        for (nsid, namespaces, [reads, writes, written]) in
+            [(1, 1, [0, 2, 3]), (2, 1, [1, 1, 4]), (0, 2, [1, 3, 7])]
+        {
+            let log = log(nsid).await.expect("an answer").expect("that log");
+            assert_eq!((log.nsid, log.namespaces), (nsid, namespaces));
+            assert_eq!((log.reads.ops, log.writes.ops), (reads, writes), "{nsid}");
+            assert_eq!(log.writes.bytes, written * BLOCK as u64);
+            for direction in [&log.reads, &log.writes] {
+                let binned = direction.latency.iter().map(|bin| u64::from(bin.count));
+                assert_eq!(binned.sum::<u64>(), direction.ops);
+                assert!(direction.waited_us <= Some(direction.time_us));
+            }
+        }
+        let all = log(u32::MAX).await.expect("an answer").expect("that log");
+        assert_eq!((all.nsid, all.writes.ops), (0, 3));
+        let unknown = log(3).await.expect_err("there is no such namespace");
+        let wanted = Status::INVALID_NAMESPACE_OR_FORMAT;
+        assert!(matches!(unknown, HostError::Status(status) if status.is(wanted)));
+        ours.close().await;
+        theirs.close().await;
+    });
+}
+
 #[test]
 fn only_those_who_may_come_in() {
     let site = new_site(Config::calm(4));

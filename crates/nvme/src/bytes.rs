@@ -64,13 +64,13 @@ impl Field for Option<Nqn> {
 macro_rules! structure {
     (
         $(#[$meta:meta])*
-        pub struct $name:ident: $len:literal {
+        $vis:vis struct $name:ident: $len:literal {
             $($(#[$doc:meta])* $field:ident: $type:ty = $at:literal,)*
         }
     ) => {
         $(#[$meta])*
         #[derive(Clone, PartialEq, Eq, Debug)]
-        pub struct $name {
+        $vis struct $name {
             $($(#[$doc])* pub $field: $type,)*
         }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use flashyard_engine::front::{Association, Counted};
 use flashyard_engine::{HostEventController, HostEventKind};
 use flashyard_nvme::command::FabricsType;
+use flashyard_nvme::log::StatisticsLog;
 use flashyard_nvme::tcp::{CapsuleCmd, Header, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
 use flashyard_time::Time;
@@ -19,7 +20,7 @@ use crate::connection::{ConnectedQueue, Connection, End};
 use crate::fabrics;
 use crate::input::{Input, Pdu};
 use crate::outbox;
-use flashyard_controller::{AdminOutcome, Answer, Effect};
+use flashyard_controller::{AdminOutcome, Answer, Effect, asks_statistics};
 
 /// One Admin queue: one association.
 pub(crate) struct AdminQueue {
@@ -96,7 +97,7 @@ impl AdminQueue {
             let answer = self.on_fabrics(entry).await;
             self.answer(entry.cid(), answer);
         } else {
-            self.on_admin(capsule, &pdu.data);
+            self.on_admin(capsule, &pdu.data).await;
         }
         self.report_events();
         Ok(())
@@ -140,10 +141,16 @@ impl AdminQueue {
         core.drop_io_queues(&self.association).await;
     }
 
-    fn on_admin(&self, capsule: &CapsuleCmd, data: &[u8]) {
+    async fn on_admin(&self, capsule: &CapsuleCmd, data: &[u8]) {
         let entry = &capsule.entry;
-        let outcome = self.outcome(entry, capsule.data_len, data);
-        match outcome {
+        let statistics = match asks_statistics(entry) {
+            Some(nsid) => {
+                let core = self.connection.core();
+                core.statistics(&self.association, nsid).await
+            }
+            None => Err(Status::INTERNAL_ERROR),
+        };
+        match self.outcome(entry, capsule.data_len, data, &statistics) {
             AdminOutcome::Complete(answer) => self.answer(entry.cid(), answer),
             AdminOutcome::Data { page, dw0 } => self.answer_with_data(entry.cid(), &page, dw0),
             AdminOutcome::Held => self.requests.borrow_mut().push(entry.cid()),
@@ -161,12 +168,14 @@ impl AdminQueue {
         entry: &SubmissionQueueEntry,
         capsule_bytes: u32,
         data: &[u8],
+        statistics: &Result<StatisticsLog, Status>,
     ) -> AdminOutcome {
         let core = self.connection.core();
         let (now, local) = (core.rt().now(), self.connection.stream().local_addr().ip());
         let refuse = |status: Status| AdminOutcome::Complete(Answer::of(status));
+        let statistics = statistics.as_ref().map_err(|status| *status);
         core.target()
-            .with_view(&self.association, local, now, |view| {
+            .with_view(&self.association, (local, now), statistics, |view| {
                 let mut controller = self.association.controller();
                 let transfer = controller.admin_transfer(entry);
                 let data = match Payload::locate(transfer, entry, capsule_bytes) {

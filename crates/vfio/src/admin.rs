@@ -4,9 +4,10 @@
 use std::rc::Rc;
 
 use flashyard_controller::pcie::{Bounds, PAGE, Segment, SubmissionQueue, prp};
-use flashyard_controller::{AdminOutcome, Answer, CommandError, Transfer};
+use flashyard_controller::{AdminOutcome, Answer, CommandError, Transfer, asks_statistics};
 use flashyard_engine::front::ConnectionId;
 use flashyard_nvme::command::{Fuse, Psdt};
+use flashyard_nvme::log::StatisticsLog;
 use flashyard_nvme::{AdminOpcode, Status, SubmissionQueueEntry};
 
 use crate::controller::{Controller, NOWHERE};
@@ -53,7 +54,15 @@ impl Controller {
             AdminOpcode::DELETE_IO_SQ => return self.delete_submission(entry),
             AdminOpcode::DELETE_IO_CQ => self.delete_completion(entry)?,
             AdminOpcode::DOORBELL_BUFFER_CONFIG => return self.set_shadow(entry),
-            _ => return self.execute_common(entry),
+            _ => {
+                return match asks_statistics(entry) {
+                    Some(nsid) => {
+                        self.gather_statistics(entry, nsid);
+                        Ok(())
+                    }
+                    None => self.execute_common(entry, Err(Status::INTERNAL_ERROR)),
+                };
+            }
         }
         self.answer(entry.cid(), Answer::SUCCESS);
         Ok(())
@@ -216,8 +225,28 @@ impl Controller {
         Ok(())
     }
 
+    /// The command is executed when other cores have said what they have counted.
+    fn gather_statistics(&self, entry: &SubmissionQueueEntry, nsid: u32) {
+        let (state, id, entry) = (self.state.clone(), self.id, *entry);
+        let association = self.association.clone();
+        let gathered = async move {
+            let statistics = state.core.statistics(&association, nsid).await;
+            let statistics = statistics.as_ref().map_err(|status| *status);
+            if let Some(controller) = state.controller_of(id)
+                && let Err(status) = controller.execute_common(&entry, statistics)
+            {
+                controller.refuse(&entry, status);
+            }
+        };
+        self.state.core.rt().spawn(gathered).detach();
+    }
+
     /// What a controller on fabrics would answer.
-    fn execute_common(&self, entry: &SubmissionQueueEntry) -> Result<(), Status> {
+    fn execute_common(
+        &self,
+        entry: &SubmissionQueueEntry,
+        statistics: Result<&StatisticsLog, Status>,
+    ) -> Result<(), Status> {
         let (transfer, room) = {
             let controller = self.association.controller();
             (
@@ -232,7 +261,8 @@ impl Controller {
         let core = &self.state.core;
         let now = core.rt().now();
         let association = &self.association;
-        let outcome = core.target().with_view(association, NOWHERE, now, |view| {
+        let target = core.target();
+        let outcome = target.with_view(association, (NOWHERE, now), statistics, |view| {
             let mut controller = association.controller();
             controller.admin(now, entry, view, &data, room)
         });

@@ -208,7 +208,7 @@ impl Direction {
 }
 
 /// What this part of all values stays under, if they are spread evenly in each bucket.
-fn percentile(counts: &[u64], bounds: &[Option<f64>], part: f64) -> Option<f64> {
+pub fn percentile(counts: &[u64], bounds: &[Option<f64>], part: f64) -> Option<f64> {
     let all: u64 = counts.iter().sum();
     let wanted = all as f64 * part;
     let mut passed = 0.0;

@@ -7,6 +7,7 @@ use crate::cli::IostatArgs;
 use crate::json;
 use crate::out::say;
 use crate::table::Table;
+use crate::units::microseconds;
 
 /// How intervals are printed.
 pub(super) struct Print {
@@ -251,9 +252,7 @@ impl Unit {
         match self {
             Self::Iops | Self::Count => format!("{value:.0}"),
             Self::Bandwidth => format!("{:.2}", value / f64::from(1 << 20)),
-            Self::Time if value < 1e3 => format!("{value:.0} us"),
-            Self::Time if value < 1e6 => format!("{:.2} ms", value / 1e3),
-            Self::Time => format!("{:.2} s", value / 1e6),
+            Self::Time => microseconds(value),
         }
     }
 

@@ -27,7 +27,7 @@ fn which_logs_there_are() {
     for (mut fixture, ids) in [
         (
             Fixture::io(),
-            &[0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x12][..],
+            &[0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x12, 0xd0][..],
         ),
         (Fixture::discovery(), &[0x00, 0x01, 0x12, 0x70]),
     ] {
@@ -199,6 +199,32 @@ fn effects_of_commands_and_features() {
         let of_namespace = features[id].fsp == FeatureEffects::SCOPE_NAMESPACE;
         assert_eq!(of_namespace, id == 5, "{id:#x}");
     }
+}
+
+#[test]
+fn statistics_are_those_that_the_target_has_gathered() {
+    let mut fixture = Fixture::io();
+    let gathered = StatisticsLog {
+        nsid: 7,
+        in_flight: 3,
+        ..StatisticsLog::default()
+    };
+    fixture.statistics = Ok(gathered.clone());
+    let page: [u8; 4096] = log(&mut fixture, 0xd0);
+    let read = StatisticsLog::decode(&page).expect("it is that log");
+    assert_eq!((read.nsid, read.in_flight), (7, 3));
+    assert_eq!(fixture.page(get(0xd0, 7, 96, 4, true)), b"FLYD");
+    fixture.statistics = Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    let refused = fixture.status(get(0xd0, 8, 0, 4096, true));
+    assert_eq!(refused, Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+
+    let asked = |sqe| crate::asks_statistics(&sqe);
+    assert_eq!(asked(get(0xd0, 8, 0, 4096, true)), Some(8));
+    assert_eq!(asked(get(0x02, 8, 0, 512, true)), None);
+    assert_eq!(
+        asked(SubmissionQueueEntry::raw(0x06, 1).with_cdw(10, 0xd0)),
+        None
+    );
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use flashyard_block::{Class, TenantId};
+use flashyard_nvme::Status;
+use flashyard_nvme::log::StatisticsLog;
 use flashyard_time::Time;
 
 use super::{State, Target, Tenant};
@@ -262,12 +264,15 @@ impl Target {
         self.tell(connection.core, message)
     }
 
-    /// Lets a controller look at its subsystem. `local` is the address that its host has reached.
+    /// Lets a controller look at its subsystem. `local` is the address that its host has reached;
+    /// `statistics` is the log of [`Core::statistics`], if the command asks for it.
+    ///
+    /// [`Core::statistics`]: crate::Core::statistics
     pub fn with_view<T>(
         &self,
         association: &Association,
-        local: IpAddr,
-        now: Time,
+        (local, now): (IpAddr, Time),
+        statistics: Result<&StatisticsLog, Status>,
         look: impl FnOnce(&SubsystemView<'_>) -> T,
     ) -> T {
         let state = self.lock();
@@ -289,6 +294,7 @@ impl Target {
             counters: &counters,
             features: tenant.map_or(&NamespaceFeatures::default(), |tenant| &tenant.features),
             discovery,
+            statistics,
         })
     }
 

@@ -4,6 +4,7 @@ mod ana;
 mod discovery;
 mod effects;
 mod health;
+mod statistics;
 
 pub use ana::{AnaGroup, AnaLogHeader, AnaState};
 pub use discovery::{
@@ -12,6 +13,7 @@ pub use discovery::{
 };
 pub use effects::{CommandEffects, EffectsLog, FeatureEffects, FeatureEffectsLog, SupportedLogs};
 pub use health::{CriticalWarning, ErrorLogEntry, FirmwareSlotLog, SmartLog};
+pub use statistics::{IoStatistics, LatencyBin, NotStatistics, StatisticsLog};
 
 use crate::bytes::Field;
 
@@ -42,6 +44,8 @@ impl LogId {
     pub const DISCOVERY: Self = Self(0x70);
     /// Reservation Notification.
     pub const RESERVATION_NOTIFICATION: Self = Self(0x80);
+    /// I/O statistics, vendor specific: [`StatisticsLog`].
+    pub const STATISTICS: Self = Self(0xd0);
 }
 
 /// Length of the changed namespace list, bytes.
