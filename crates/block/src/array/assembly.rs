@@ -7,13 +7,16 @@
 //!   one that is further behind is an old image, and is rebuilt.
 //! - Each opening and each failure begins an incarnation with a number drawn by chance. So members
 //!   that were used apart have histories of which neither continues the other: refused.
+//! - A record that lists a member as active, and which that member has gone on without, was never
+//!   everywhere: nothing was answered under it. A member that has such a record from a power cut is
+//!   what the record before it says, and was not used apart.
 //! - Members that are not here may have gone on without those that are, if they have a copy of
 //!   every set, or with parity as many columns as are needed. If so it takes somebody who knows
 //!   better: `degraded`.
 
 use super::error::ArrayError;
 use super::geometry::Geometry;
-use super::record::{MemberState, Part, Record, Uuid, count};
+use super::record::{Incarnation, MemberState, Part, Record, Uuid, count};
 
 /// A device that may be a member.
 #[derive(Clone, Debug)]
@@ -76,12 +79,13 @@ pub(super) fn assemble(
 ) -> Result<Assembly, ArrayError> {
     let mut notes = Vec::new();
     let known = members(candidates, expected, &mut notes)?;
+    let known = in_force(&known);
     let newest = known
         .iter()
         .max_by_key(|(_, record)| record.generation)
         .ok_or_else(|| ArrayError::NoMember(notes.clone()))?;
     check_histories(candidates, &known, newest)?;
-    let newest = newest.1;
+    let newest = &newest.1;
     let mut record = newest.next(chance);
     let listed = record.members.len();
     let (mut places, mut lacks) = (vec![None; listed], vec![Lack::Nothing; listed]);
@@ -164,11 +168,37 @@ fn members<'a>(
     Ok(known)
 }
 
+/// The same without records that were never in force: of a member with one, what it was before.
+/// It says little of that, but how old it is and what it continues.
+fn in_force(known: &[(usize, &Record)]) -> Vec<(usize, Record)> {
+    let in_force = |(at, record): &(usize, &Record)| {
+        let mut record = (*record).clone();
+        if known.iter().any(|(_, other)| was_never(&record, other)) {
+            record.history.pop();
+            record.generation -= 1;
+        }
+        (*at, record)
+    };
+    known.iter().map(in_force).collect()
+}
+
+/// Whether a record was never on a member that it lists as active: that has gone on from the record
+/// before it.
+fn was_never(record: &Record, other: &Record) -> bool {
+    let listed = record.find(other.own);
+    let is_active = listed.is_some_and(|at| record.members[at].state == MemberState::Active);
+    let instead = |last: &Incarnation| {
+        let mut history = other.history.iter();
+        history.any(|it| it.generation == last.generation && it.chance != last.chance)
+    };
+    is_active && record.history.last().is_some_and(instead)
+}
+
 /// Refuses members that were used apart.
 fn check_histories(
     candidates: &[Candidate],
-    known: &[(usize, &Record)],
-    (newest_at, newest): &(usize, &Record),
+    known: &[(usize, Record)],
+    (newest_at, newest): &(usize, Record),
 ) -> Result<(), ArrayError> {
     for (at, record) in known {
         let last = record.history.last();

@@ -205,6 +205,58 @@ fn a_change_that_was_cut_off_between_members_is_no_failure() {
     }
 }
 
+/// A member begins another incarnation, without these members.
+fn go_on(candidate: &mut Candidate, chance: u64, without: &[usize]) {
+    let mut record = candidate.record.clone().expect("a record").next(chance);
+    for member in without {
+        record.set_state(*member, MemberState::Failed);
+    }
+    candidate.record = Ok(record);
+}
+
+/// A record that the power cut left on one member only, before the others went on without that.
+#[test]
+fn a_record_that_was_never_everywhere_is_no_use_apart() {
+    for members in [2_usize, 3] {
+        for alone in [1, members - 1] {
+            let mut given = all(&sample(1, members as u32));
+            // Those from `alone` on have the record, the others went on from the one before it.
+            let without: Vec<usize> = (alone..members).collect();
+            for (at, member) in given.iter_mut().enumerate() {
+                match at < alone {
+                    true => go_on(member, 7, &without),
+                    false => go_on(member, 8, &[]),
+                }
+            }
+            for turn in 0..members {
+                given.rotate_left(turn);
+                let found = decide(&given).expect("none was used apart");
+                for (member, lack) in found.lacks.iter().enumerate() {
+                    let (want, state) = match member < alone {
+                        true => (Lack::Nothing, MemberState::Active),
+                        false => (Lack::Missed, MemberState::Rebuilding),
+                    };
+                    assert_eq!((*lack, found.record.members[member].state), (want, state));
+                }
+                assert!(found.record.history.iter().any(|it| it.chance == 7));
+                assert!(found.record.history.iter().all(|it| it.chance != 8));
+            }
+        }
+    }
+    // Two incarnations on: the first of them was everywhere it names, and may have been answered.
+    let mut given = all(&sample(1, 2));
+    go_on(&mut given[0], 7, &[1]);
+    go_on(&mut given[1], 8, &[]);
+    go_on(&mut given[1], 9, &[]);
+    assert!(matches!(decide(&given), Err(ArrayError::Diverged(..))));
+    // Whoever went on alone was used apart, however the other one went on.
+    let mut given = all(&sample(1, 2));
+    go_on(&mut given[0], 7, &[]);
+    go_on(&mut given[0], 8, &[1]);
+    go_on(&mut given[1], 9, &[0]);
+    assert!(matches!(decide(&given), Err(ArrayError::Diverged(..))));
+}
+
 #[test]
 fn what_is_no_member_is_named() {
     let record = sample(1, 2);
@@ -229,8 +281,7 @@ fn what_is_no_member_is_named() {
     assert_eq!(newer, Err(ArrayError::Newer("ssd1".into(), 1001)));
     let apart = with(&|given| {
         for (at, chance) in [(0, 1), (1, 2)] {
-            let record = given[at].record.clone().expect("a record").next(chance);
-            given[at].record = Ok(record);
+            go_on(&mut given[at], chance, &[1 - at]);
         }
     });
     assert_eq!(
