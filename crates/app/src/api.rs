@@ -7,6 +7,7 @@
 mod answer;
 mod call;
 mod client;
+mod dashboard;
 mod listen;
 mod openapi;
 mod operations;

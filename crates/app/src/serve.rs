@@ -86,6 +86,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
             }
             if let Some(address) = api_at {
                 out::report(format_args!("listening on {address} (API)"));
+                out::report(format_args!("dashboard: http://{address}/"));
             }
         }
     }

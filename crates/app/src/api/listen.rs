@@ -25,6 +25,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::answer::{Problem, Text, Update, event_stream, events, page_of, text};
+use super::dashboard;
 use super::openapi;
 use super::operations::{OPERATIONS, Operation};
 use super::page;
@@ -191,6 +192,7 @@ where
             &format!("{PREFIX}/reference.css"),
             reference("text/css", page::STYLE.to_owned()),
         )
+        .merge(dashboard::router())
         .fallback(unknown)
         .method_not_allowed_fallback(other_method)
 }

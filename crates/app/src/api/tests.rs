@@ -1,5 +1,6 @@
 //! Requests as HTTP calls and back, and the socket under clients of every kind.
 
+mod dashboard;
 mod requests;
 mod sockets;
 

@@ -31,14 +31,14 @@ fn status(state: &Path) -> String {
 }
 
 /// An API of its own for a test, and what it has executed.
-struct Rig {
+pub(super) struct Rig {
     _api: Api,
     directory: Scratch,
     executed: Arc<AtomicUsize>,
 }
 
 impl Rig {
-    fn start(name: &str, serve: impl Fn(&Request) + Send + Sync + 'static) -> Self {
+    pub(super) fn start(name: &str, serve: impl Fn(&Request) + Send + Sync + 'static) -> Self {
         let directory = Scratch::new(name);
         let executed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&executed);
@@ -59,7 +59,7 @@ impl Rig {
     }
 
     /// Sends bytes and nothing more, and gives all that comes back.
-    fn tell(&self, bytes: &[u8]) -> String {
+    pub(super) fn tell(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         // The target may close before it has all of it.
         let _ = stream.write_all(bytes);
@@ -67,7 +67,7 @@ impl Rig {
         rest(&stream)
     }
 
-    fn executed(&self) -> usize {
+    pub(super) fn executed(&self) -> usize {
         self.executed.load(Ordering::SeqCst)
     }
 }
@@ -203,7 +203,7 @@ fn what_is_not_there_is_told() {
     for (asked, status) in [
         ("GET /api/v1/pool", 404),
         ("PUT /api/v1/pools", 405),
-        ("GET /", 404),
+        ("GET /dashboard", 404),
     ] {
         let mut stream = rig.connect();
         let text = format!("{asked} HTTP/1.1\r\nHost: localhost\r\n\r\n");
