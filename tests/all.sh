@@ -19,6 +19,7 @@ main() {
     cargo_tests
     packaging
     api
+    dashboard
     if [[ $quick != --quick ]]; then
         linux_host
     fi
@@ -65,6 +66,12 @@ api() {
     headline "REST API"
     tests/api/run.sh 2>&1 | tee "$log/api"
     count api
+}
+
+dashboard() {
+    headline "dashboard in a browser"
+    tests/dashboard/run.sh 2>&1 | tee "$log/dashboard"
+    count dashboard
 }
 
 linux_host() {
