@@ -366,9 +366,8 @@ impl Work<'_> {
             Request::Events(ask) => Ok(self.service.events.answer(&ask, self.asker)),
             Request::ShowTarget => Ok(self.view_target()),
             Request::List(kind) => {
-                if kind != KindName::Tenant && kind != KindName::Volume {
-                    self.ask_all();
-                }
+                // Once, and not for each of thousands of rows.
+                self.ask_all();
                 Ok(self.view_all(kind))
             }
             Request::Show(kind, name) => self.view_one(kind, &name),
