@@ -12,6 +12,7 @@ BINDIR = $(DESTDIR)$(PREFIX)/bin
 SHARE = $(DESTDIR)$(PREFIX)/share
 MANDIR = $(SHARE)/man/man1
 DOCDIR = $(SHARE)/doc/flashyard
+MONITORING = $(SHARE)/flashyard/monitoring
 CONFIG = $(DESTDIR)$(SYSCONFDIR)/flashyard/flashyard.toml
 BASH_COMPLETION = $(SHARE)/bash-completion/completions/flashyard
 ZSH_COMPLETION = $(SHARE)/zsh/site-functions/_flashyard
@@ -33,7 +34,7 @@ help:
 	@echo "make soak-pools   power cuts, silent faults and kills under mapped pools; SOAK=--full for 100,000, 1,000,000 and 1,000"
 	@echo "make soak-functions   guests of functions that do anything by chance; SOAK=--full for 1,000,000 steps of each kind"
 	@echo "make asan    the tests of functions with a guest, hostile ones among them, under AddressSanitizer"
-	@echo "make docs    write docs/configuration.md, the page of every key, from the program's types"
+	@echo "make docs    write docs/configuration.md, docs/openapi.json and packaging/monitoring, from the program's types"
 	@echo "make bench   measure, and write the table of docs/performance.md"
 
 build:
@@ -88,6 +89,10 @@ install:
 	install -m 644 docs/*.md docs/*.json $(DOCDIR)/docs
 	install -m 644 docs/experiments/*.md $(DOCDIR)/docs/experiments
 	install -D -m 644 -t $(DOCDIR)/examples examples/*.toml
+	install -d $(MONITORING)
+	$(BUILT) generate alerts >$(MONITORING)/flashyard.rules.yml
+	$(BUILT) generate grafana >$(MONITORING)/flashyard-dashboard.json
+	chmod 644 $(MONITORING)/*
 	install -d $(dir $(UNIT))
 	sed 's|@PREFIX@|$(PREFIX)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g' packaging/flashyard.service.in >$(UNIT)
 	chmod 644 $(UNIT)
@@ -101,5 +106,5 @@ deb: build
 uninstall:
 	rm -f $(BINDIR)/flashyard $(MANDIR)/flashyard.1 $(MANDIR)/flashyard-*.1
 	rm -f $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION) $(UNIT) $(SYSUSERS)
-	rm -rf $(DOCDIR)
+	rm -rf $(DOCDIR) $(SHARE)/flashyard
 	@echo "configuration and state stay: $(CONFIG), /var/lib/flashyard"

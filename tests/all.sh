@@ -18,6 +18,7 @@ main() {
     check "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo_tests
     packaging
+    monitoring
     api
     dashboard
     if [[ $quick != --quick ]]; then
@@ -60,6 +61,12 @@ packaging() {
     headline "packaging"
     tests/packaging.sh 2>&1 | tee "$log/packaging"
     count packaging
+}
+
+monitoring() {
+    headline "monitoring"
+    tests/monitoring.sh 2>&1 | tee "$log/monitoring"
+    count monitoring
 }
 
 api() {

@@ -44,7 +44,7 @@ install_into() {
 
 scripts() {
     needs shellcheck
-    shellcheck tests/packaging.sh tests/all.sh tests/install.sh tests/limit.sh .ci/run packaging/deb.sh packaging/debian/p*
+    shellcheck bench/scale.sh tests/packaging.sh tests/monitoring.sh tests/all.sh tests/install.sh tests/limit.sh .ci/run packaging/deb.sh packaging/debian/p*
 }
 
 installs() {
@@ -57,6 +57,9 @@ installs() {
         "$("$built" --version | cut -d ' ' -f 2)"
     for page in "$root"/usr/share/man/man1/*.1; do
         [[ $page == */flashyard.1 || -e ${page%-*}.1 ]] || { echo "$page stands below no page" && exit 1; }
+    done
+    for page in packaging/monitoring/*; do
+        cmp "$page" "$root/usr/share/flashyard/monitoring/${page##*/}"
     done
     # A second installation keeps what an administrator has written.
     echo '# mine' >"$root/etc/flashyard/flashyard.toml"
@@ -109,7 +112,8 @@ packages() {
     dpkg-deb --contents "$package" | awk '{ print $2, $6 }' >"$scratch/contents"
     expect owners "$(cut -d ' ' -f 1 "$scratch/contents" | sort -u)" root/root
     for file in usr/bin/flashyard usr/lib/systemd/system/flashyard.service usr/lib/sysusers.d/flashyard.conf \
-        usr/share/man/man1/flashyard-serve.1.gz usr/share/doc/flashyard/copyright etc/flashyard/flashyard.toml; do
+        usr/share/man/man1/flashyard-serve.1.gz usr/share/doc/flashyard/copyright etc/flashyard/flashyard.toml \
+        usr/share/flashyard/monitoring/flashyard.rules.yml; do
         grep -qx "root/root ./$file" "$scratch/contents" || { echo "there is no $file" && exit 1; }
     done
     expect conffiles "$(dpkg-deb --info "$package" conffiles)" /etc/flashyard/flashyard.toml

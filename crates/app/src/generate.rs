@@ -1,5 +1,11 @@
 //! `flashyard generate`: pages of the manual and completions for shells, made of the commands
-//! themselves, so that they say what this very program takes.
+//! themselves, so that they say what this very program takes; and what monitors need, made of its
+//! metrics.
+
+mod alerts;
+mod dashboard;
+#[cfg(test)]
+mod monitor_tests;
 
 use std::fs;
 use std::io;
@@ -22,6 +28,14 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         GenerateCommand::Man { folder } => Ok(write_pages(folder)?),
         GenerateCommand::Completions { shell } => {
             say!("{}", completions(*shell));
+            Ok(())
+        }
+        GenerateCommand::Alerts => {
+            say!("{}", alerts::rules());
+            Ok(())
+        }
+        GenerateCommand::Grafana => {
+            say!("{}", dashboard::dashboard());
             Ok(())
         }
     }

@@ -7,8 +7,9 @@ use clap::{Args, Subcommand, ValueEnum};
 /// `flashyard generate`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  flashyard generate man /usr/local/share/man/man1\n  flashyard generate completions bash\n\n\
-    `make install` does both."
+    after_help = "Examples:\n  flashyard generate man /usr/local/share/man/man1\n  flashyard generate completions bash\n  \
+    flashyard generate alerts\n  flashyard generate grafana\n\n\
+    `make install` does all of it."
 )]
 pub struct GenerateArgs {
     /// What to make.
@@ -16,7 +17,7 @@ pub struct GenerateArgs {
     pub command: GenerateCommand,
 }
 
-/// What can be made of the commands.
+/// What can be made.
 #[derive(Debug, Subcommand)]
 pub enum GenerateCommand {
     /// Write a page for each command into a folder
@@ -37,6 +38,18 @@ pub enum GenerateCommand {
         /// The shell
         shell: Shell,
     },
+    /// Print alert rules for Prometheus
+    #[command(
+        after_help = "The job in Prometheus has to be called `flashyard`; see docs/monitoring.md.\n\n\
+        Example:\n  flashyard generate alerts"
+    )]
+    Alerts,
+    /// Print a dashboard for Grafana
+    #[command(
+        after_help = "Import what is printed, or have Grafana find it in a folder; see docs/monitoring.md.\n\n\
+        Example:\n  flashyard generate grafana"
+    )]
+    Grafana,
 }
 
 /// A shell that completes what is typed.

@@ -1,5 +1,5 @@
 //! Figures for Prometheus. They are what `list` and `status` show, under the names that Prometheus
-//! asks for: base units, counters that end in `_total`, and labels with few values.
+//! asks for (`metrics.rs`): base units, counters that end in `_total`, and labels with few values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,8 +14,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::observed::Observed;
 use super::work::Work;
-use crate::control::{KindName, PromiseState, StatusView, View};
+use crate::control::{HealthState, KindName, PromiseState, StatusView, View};
 use crate::graph::NodeId;
+use crate::metrics::{self, Counter, Gauge, Metric, Times};
 use crate::state::Kind;
 
 /// Names and values of labels.
@@ -124,38 +125,39 @@ impl Collector for Figures {
 }
 
 impl Figures {
-    fn counter(
+    fn counter<const N: usize>(
         &mut self,
-        name: &'static str,
-        help: &'static str,
-        rows: impl Iterator<Item = (Labels, u64)>,
+        of: &Metric<Counter, N>,
+        rows: impl Iterator<Item = ([String; N], u64)>,
     ) {
-        let rows = Rows::Counter(rows.collect());
-        self.0.push(Family { name, help, rows });
+        let rows = Rows::Counter(labelled(of.labels, rows));
+        self.add(of.name, of.help, rows);
     }
 
-    fn gauge(
+    fn gauge<const N: usize>(
         &mut self,
-        name: &'static str,
-        help: &'static str,
-        rows: impl Iterator<Item = (Labels, f64)>,
+        of: &Metric<Gauge, N>,
+        rows: impl Iterator<Item = ([String; N], f64)>,
     ) {
-        let rows = Rows::Gauge(rows.collect());
-        self.0.push(Family { name, help, rows });
+        let rows = Rows::Gauge(labelled(of.labels, rows));
+        self.add(of.name, of.help, rows);
     }
 
-    fn histogram(
+    fn histogram<const N: usize>(
         &mut self,
-        name: &'static str,
-        help: &'static str,
-        rows: impl Iterator<Item = (Labels, Spread)>,
+        of: &Metric<Times, N>,
+        rows: impl Iterator<Item = ([String; N], Spread)>,
     ) {
-        let rows = Rows::Histogram(rows.collect());
+        let rows = Rows::Histogram(labelled(of.labels, rows));
+        self.add(of.name, of.help, rows);
+    }
+
+    fn add(&mut self, name: &'static str, help: &'static str, rows: Rows) {
         self.0.push(Family { name, help, rows });
     }
 
     fn text(self) -> String {
-        let mut registry = Registry::with_prefix("flashyard");
+        let mut registry = Registry::with_prefix(metrics::PREFIX);
         registry.register_collector(Box::new(self));
         let mut text = String::new();
         text::encode(&mut text, &registry).expect("a string takes all");
@@ -163,12 +165,18 @@ impl Figures {
     }
 }
 
-/// Labels, by name and value.
-fn labels<const N: usize>(all: [(&'static str, &str); N]) -> Labels {
-    let owned = all
-        .into_iter()
-        .map(|(name, value)| (name, value.to_owned()));
-    owned.collect()
+/// The values of labels.
+fn values<const N: usize>(all: [&str; N]) -> [String; N] {
+    all.map(str::to_owned)
+}
+
+/// Rows with the names of their labels.
+fn labelled<const N: usize, T>(
+    names: [&'static str; N],
+    rows: impl Iterator<Item = ([String; N], T)>,
+) -> Vec<(Labels, T)> {
+    rows.map(|(values, value)| (names.into_iter().zip(values).collect(), value))
+        .collect()
 }
 
 impl Work<'_> {
@@ -184,10 +192,21 @@ impl Work<'_> {
             of_promises(&status, &mut figures);
             of_drives(&status, &mut figures);
         }
+        self.metrics_of_targets(&mut figures);
         self.metrics_of_times(&mut figures);
         self.metrics_of_pools(&mut figures);
         self.metrics_of_arrays(&mut figures);
         View::Metrics(figures.text())
+    }
+
+    /// What latencies are to be, of tenants that have a target.
+    fn metrics_of_targets(&self, figures: &mut Figures) {
+        let rows = self.graph.tenants().filter_map(|(_, record)| {
+            let target = record.spec.latency_target?;
+            let seconds = target.0.as_us() as f64 / 1e6;
+            Some((values([&record.spec.name]), seconds))
+        });
+        figures.gauge(&metrics::LATENCY_TARGET, rows);
     }
 
     /// How long I/O takes, of each tenant at each device: of volumes there may be too many.
@@ -200,26 +219,20 @@ impl Work<'_> {
             let rows = all.iter().flat_map(move |((tenant, device), traffic)| {
                 let (tenant, device) = (self.graph.name(*tenant), self.graph.name(*device));
                 let both = [("read", &traffic.reads), ("write", &traffic.writes)];
-                both.map(|(op, timed)| {
-                    let own = [("tenant", tenant), ("device", device), ("op", op)];
-                    (labels(own), spread(timed))
-                })
+                both.map(|(op, timed)| (values([tenant, device, op]), spread(timed)))
             });
             rows.collect::<Vec<_>>().into_iter()
         };
         figures.histogram(
-            "io_duration",
-            "Time of I/O at its device, in this run of the target: waiting for its turn, and served",
+            &metrics::IO_DURATION,
             rows(|timed| Spread::new(timed.waited_ns + timed.served_ns, &timed.took)),
         );
         figures.histogram(
-            "io_waited",
-            "Of this, waiting for its turn",
+            &metrics::IO_WAITED,
             rows(|timed| Spread::new(timed.waited_ns, &timed.waited)),
         );
         figures.histogram(
-            "io_served",
-            "Of this, served by the device",
+            &metrics::IO_SERVED,
             rows(|timed| Spread::new(timed.served_ns, &timed.served)),
         );
     }
@@ -242,25 +255,17 @@ impl Work<'_> {
                 ("written", space.written_bytes),
                 ("stored", space.stored_bytes),
             ];
-            kinds.map(|(kind, bytes)| (labels([("pool", &name), ("kind", kind)]), bytes as f64))
+            kinds.map(|(kind, bytes)| (values([&name, kind]), bytes as f64))
         });
-        figures.gauge("pool_bytes", "Space of a pool, as `pool show` has it", rows);
+        figures.gauge(&metrics::POOL_BYTES, rows);
         let volumes = self.graph.all(Kind::Volume).filter_map(|id| {
             let volume = self.graph.volume(id)?;
             let spec = &volume.record.spec;
             let place = spec.pool.as_deref().or(spec.device.as_deref())?;
-            let own = labels([
-                ("volume", &spec.name),
-                ("tenant", &spec.tenant),
-                ("place", place),
-            ]);
+            let own = values([&spec.name, &spec.tenant, place]);
             Some((own, spec.size?.0 as f64))
         });
-        figures.gauge(
-            "volume_size_bytes",
-            "Size of a volume as hosts see it",
-            volumes,
-        );
+        figures.gauge(&metrics::VOLUME_SIZE, volumes);
     }
 
     fn metrics_of_arrays(&self, figures: &mut Figures) {
@@ -273,14 +278,13 @@ impl Work<'_> {
             };
             let name = self.graph.name(id);
             for member in &array.members {
-                let own =
-                    |kind| labels([("array", name), ("member", &member.device), ("kind", kind)]);
+                let own = |kind| values([name, &member.device, kind]);
                 errors.push((own("unreadable"), member.read_errors));
                 errors.push((own("wrong"), member.wrong_reads));
-                let own = labels([("array", name), ("member", &member.device)]);
+                let own = values([name, &member.device]);
                 healed.push((own, member.healed));
             }
-            let own = labels([("array", name)]);
+            let own = values([name]);
             rebuilds.extend(
                 array
                     .rebuild_percent
@@ -288,55 +292,27 @@ impl Work<'_> {
             );
             unresolved.push((own, array.unresolved as f64));
         }
-        figures.counter(
-            "array_member_read_errors",
-            "Reads of a member of an array that failed, or gave what other members contradict",
-            errors.into_iter(),
-        );
-        figures.counter(
-            "array_member_healed",
-            "Blocks of a member that were written again with what other members have",
-            healed.into_iter(),
-        );
-        figures.gauge(
-            "array_rebuild_progress_ratio",
-            "What of a rebuild is done, while there is one",
-            rebuilds.into_iter(),
-        );
-        figures.gauge(
-            "array_unresolved_blocks",
-            "Blocks about which copies disagree",
-            unresolved.into_iter(),
-        );
+        figures.counter(&metrics::MEMBER_READ_ERRORS, errors.into_iter());
+        figures.counter(&metrics::MEMBER_HEALED, healed.into_iter());
+        figures.gauge(&metrics::REBUILD_PROGRESS, rebuilds.into_iter());
+        figures.gauge(&metrics::UNRESOLVED_BLOCKS, unresolved.into_iter());
     }
 }
 
 fn of_target(status: &StatusView, figures: &mut Figures) {
-    let one = |own: Labels, value: f64| std::iter::once((own, value));
     let target = &status.target;
     figures.gauge(
-        "build_info",
-        "Version of the target",
-        one(labels([("version", target.version)]), 1.0),
+        &metrics::BUILD_INFO,
+        std::iter::once((values([target.version]), 1.0)),
     );
+    figures.counter(&metrics::RAN, std::iter::once(([], target.ran_seconds)));
+    figures.counter(&metrics::STARTS, std::iter::once(([], target.starts)));
     figures.counter(
-        "ran_seconds",
-        "How long the target ran, in all its runs",
-        std::iter::once((Vec::new(), target.ran_seconds)),
-    );
-    figures.counter(
-        "starts",
-        "Runs of the target",
-        std::iter::once((Vec::new(), target.starts)),
-    );
-    figures.counter(
-        "unsafe_shutdowns",
-        "Runs that were cut off",
-        std::iter::once((Vec::new(), target.ended_unsafely)),
+        &metrics::UNSAFE_SHUTDOWNS,
+        std::iter::once(([], target.ended_unsafely)),
     );
     figures.gauge(
-        "objects",
-        "Things that there are",
+        &metrics::OBJECTS,
         [
             (KindName::Device, target.devices),
             (KindName::Pool, target.pools),
@@ -345,83 +321,68 @@ fn of_target(status: &StatusView, figures: &mut Figures) {
             (KindName::Function, target.functions),
         ]
         .into_iter()
-        .map(|(kind, count)| (labels([("kind", kind.name())]), count as f64)),
+        .map(|(kind, count)| (values([kind.name()]), count as f64)),
     );
     figures.gauge(
-        "connections",
-        "NVMe/TCP connections of a core",
+        &metrics::CONNECTIONS,
         status.cores.iter().map(|row| {
             let core = row.core.to_string();
-            (labels([("core", &core)]), row.connections as f64)
+            (values([&core]), row.connections as f64)
         }),
     );
     figures.gauge(
-        "health_problems",
-        "Things that are wrong, by code; muted ones too",
+        &metrics::HEALTH_PROBLEMS,
         status.health.problems.iter().map(|row| {
             let muted = if row.muted_until.is_some() {
                 "yes"
             } else {
                 "no"
             };
-            let own = [("code", &*row.code.to_string()), ("muted", muted)];
-            (labels(own), row.count as f64)
+            (values([&row.code.to_string(), muted]), row.count as f64)
         }),
     );
+    let healthy = status.health.health == HealthState::Healthy;
     figures.gauge(
-        "healthy",
-        "1 if nothing is wrong that is not muted, else 0",
-        one(
-            Vec::new(),
-            f64::from(u8::from(
-                status.health.health == crate::control::HealthState::Healthy,
-            )),
-        ),
+        &metrics::HEALTHY,
+        std::iter::once(([], f64::from(u8::from(healthy)))),
     );
 }
 
 fn of_tenants(status: &StatusView, figures: &mut Figures) {
-    let of = |name: &str, op: &'static str| labels([("tenant", name), ("op", op)]);
+    let of = |name: &str, op: &'static str| values([name, op]);
     let tenants = &status.tenants;
     figures.counter(
-        "io_operations",
-        "I/O commands of a tenant's hosts and guests",
+        &metrics::IO_OPERATIONS,
         tenants.iter().flat_map(|row| {
             let both = [("read", row.reads), ("write", row.writes)];
             both.map(|(op, count)| (of(&row.tenant, op), count))
         }),
     );
     figures.counter(
-        "io_bytes",
-        "Bytes of these",
+        &metrics::IO_BYTES,
         tenants.iter().flat_map(|row| {
             let both = [("read", row.bytes_read), ("write", row.bytes_written)];
             both.map(|(op, bytes)| (of(&row.tenant, op), bytes))
         }),
     );
     figures.counter(
-        "io_errors",
-        "I/O commands that ended with an error",
+        &metrics::IO_ERRORS,
         tenants
             .iter()
-            .map(|row| (labels([("tenant", &row.tenant)]), row.errors)),
+            .map(|row| (values([&row.tenant]), row.errors)),
     );
     figures.gauge(
-        "controllers",
-        "Controllers that a tenant's hosts have, and the guests of its functions",
+        &metrics::CONTROLLERS,
         tenants
             .iter()
-            .map(|row| (labels([("tenant", &row.tenant)]), row.hosts as f64)),
+            .map(|row| (values([&row.tenant]), row.hosts as f64)),
     );
 }
 
 fn of_promises(status: &StatusView, figures: &mut Figures) {
-    let own = |tenant: &str, device: &str, promise: &str| {
-        labels([("tenant", tenant), ("device", device), ("promise", promise)])
-    };
+    let own = |tenant: &str, device: &str, promise: &str| values([tenant, device, promise]);
     figures.gauge(
-        "promise_ratio",
-        "What a tenant got in the last seconds over what it is promised; of a latency target the target over the latency",
+        &metrics::PROMISE_RATIO,
         status.promises.iter().filter_map(|row| {
             let (got, promised) = (row.got? as f64, row.promised as f64);
             let ratio = match row.promise {
@@ -432,8 +393,7 @@ fn of_promises(status: &StatusView, figures: &mut Figures) {
         }),
     );
     figures.gauge(
-        "promise_missed",
-        "1 if a tenant asked for what it is promised and did not get it in the last seconds, else 0",
+        &metrics::PROMISE_MISSED,
         status.promises.iter().filter_map(|row| {
             let missed = row.state? == PromiseState::Missed;
             let own = own(&row.tenant, &row.device, row.promise);
@@ -445,26 +405,23 @@ fn of_promises(status: &StatusView, figures: &mut Figures) {
 fn of_drives(status: &StatusView, figures: &mut Figures) {
     let drives = &status.drives;
     figures.gauge(
-        "drive_write_amplification_ratio",
-        "Flash that an emulated drive wrote for each byte written",
+        &metrics::DRIVE_WRITE_AMPLIFICATION,
         drives.iter().map(|row| {
-            let own = labels([("device", &row.device)]);
+            let own = values([&row.device]);
             (own, row.drive.write_amplification)
         }),
     );
     figures.gauge(
-        "drive_lateness_p99_seconds",
-        "How much later than due 99 of 100 completions of an emulated drive were",
+        &metrics::DRIVE_LATENESS,
         drives.iter().map(|row| {
-            let own = labels([("device", &row.device)]);
+            let own = values([&row.device]);
             (own, row.drive.lateness_p99_us / 1e6)
         }),
     );
     figures.counter(
-        "injected_faults",
-        "Faults that a device injected on purpose",
+        &metrics::INJECTED_FAULTS,
         status.injected.iter().filter_map(|row| {
-            let own = labels([("device", &row.device), ("fault", &row.fault)]);
+            let own = values([&row.device, &row.fault]);
             Some((own, row.injected?))
         }),
     );
