@@ -54,6 +54,7 @@ function_logs_and_features() {
     for feature in 0x07 0x08 0x09 0x0b; do
         nvme get-feature "$controller" -f "$feature" || fail "feature $feature"
     done
+    statistics_log "$controller"
     ! nvme get-log "$controller" --log-id=0xc5 --log-len=512 || fail "log C5h exists"
     ! nvme admin-passthru "$controller" --opcode=0xc7 || fail "opcode C7h exists"
     is_live alpha

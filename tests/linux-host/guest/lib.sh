@@ -146,6 +146,21 @@ data_device() {
     if has_device alpha 384; then device alpha 384; else device alpha 256; fi
 }
 
+# The log of statistics of a controller of alpha counts what is read; nvme-cli knows its form from Amazon EBS.
+statistics_log() {
+    local before after
+    before=$(reads_counted "$1")
+    dd if="$(data_device)" of=/dev/null bs=1M count=1 iflag=direct 2>/dev/null || fail "cannot read"
+    after=$(reads_counted "$1")
+    ((after > before)) || fail "reads counted: $before, then $after"
+    nvme amzn stats "$1" --output-format=json >/tmp/statistics.json || fail "nvme amzn stats failed"
+    jq -e '.total_read_ops >= 0' /tmp/statistics.json || fail "nvme amzn stats has no sensible answer"
+}
+
+reads_counted() {
+    nvme get-log "$1" --log-id=0xd0 --log-len=4096 --raw-binary | od -An -tu8 -j8 -N8 | tr -d ' '
+}
+
 # Whether a tenant has so many namespaces here.
 has_namespaces() {
     [[ $(namespaces "$1" | wc -l) == "$2" ]]

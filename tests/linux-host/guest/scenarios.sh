@@ -71,6 +71,7 @@ logs_and_features() {
     for feature in 0x07 0x0b 0x0f; do
         nvme get-feature "$controller" -f "$feature" || fail "feature $feature"
     done
+    statistics_log "$controller"
     # What nobody knows is refused, and the controller lives on.
     ! nvme get-log "$controller" --log-id=0xc5 --log-len=512 || fail "log C5h exists"
     ! nvme get-feature "$controller" -f 0xd5 || fail "feature D5h exists"

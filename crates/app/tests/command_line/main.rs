@@ -15,6 +15,7 @@ mod functions;
 mod generate;
 mod grammar;
 mod health;
+mod host_stats;
 mod identity;
 mod images;
 mod import;

@@ -1,7 +1,7 @@
 //! The log of I/O statistics (D0h, vendor specific): what came to a host's namespaces, and how long
-//! it took. Its layout is that of the log with this number that volumes of Amazon EBS have, so that
-//! tools which read that one can read this one: `nvme amzn stats`, exporters of metrics. What it has
-//! beyond that stands in bytes which are reserved there.
+//! it took. Its layout is that of the log with this number that volumes of Amazon EBS have, so
+//! that tools which read that one can read this one: `nvme amzn stats`, exporters of metrics. What
+//! it has beyond that stands in bytes which are reserved there.
 
 use alloc::vec::Vec;
 use core::fmt;
