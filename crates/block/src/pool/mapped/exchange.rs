@@ -47,6 +47,6 @@ impl Inner {
         let mut all = volumes.iter();
         let found = all.find(|(_, entry)| entry.label.uuid == uuid);
         let name = found.map(|(name, _)| name.clone());
-        name.ok_or_else(|| PoolError::NoUuid(uuid))
+        name.ok_or(PoolError::NoUuid(uuid))
     }
 }
