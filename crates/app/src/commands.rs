@@ -21,8 +21,8 @@ use crate::cli::{
     WhyArgs,
 };
 use crate::control::{
-    AppliedView, ArrayChange, ArrayHow, Destination, How, KindName, NewForm, Request, TenantChange,
-    VolumeChange,
+    AppliedView, ArrayChange, ArrayHow, Destination, How, KindName, NewForm, Page, Request,
+    TenantChange, VolumeChange,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
@@ -54,7 +54,7 @@ pub fn default_state() -> PathBuf {
 /// `flashyard device …`.
 pub fn device(args: DeviceArgs) -> Result<(), Failure> {
     let request = match args.command {
-        DeviceCommand::List => Request::List(KindName::Device),
+        DeviceCommand::List => Request::List(KindName::Device, Page::first()),
         DeviceCommand::Show { name } => Request::Show(KindName::Device, name),
         DeviceCommand::Calibrate { name, destroy } => {
             return calibrate(&args.reach, name, destroy);
@@ -178,7 +178,7 @@ pub fn partition(args: PartitionArgs) -> Result<(), Failure> {
         unfinished: false,
     };
     let request = match args.command {
-        PartitionCommand::List => Request::List(KindName::Partition),
+        PartitionCommand::List => Request::List(KindName::Partition, Page::first()),
         PartitionCommand::Show { name } => Request::Show(KindName::Partition, name),
         PartitionCommand::Delete {
             name,
@@ -227,7 +227,7 @@ pub fn partition(args: PartitionArgs) -> Result<(), Failure> {
 /// `flashyard pool …`.
 pub fn pool(args: PoolArgs) -> Result<(), Failure> {
     let request = match args.command {
-        PoolCommand::List => Request::List(KindName::Pool),
+        PoolCommand::List => Request::List(KindName::Pool, Page::first()),
         PoolCommand::Show { name } => Request::Show(KindName::Pool, name),
         PoolCommand::Import {
             name,
@@ -349,7 +349,7 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
 /// What `flashyard volume …` asks for.
 pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
     Ok(match command {
-        VolumeCommand::List => Request::List(KindName::Volume),
+        VolumeCommand::List => Request::List(KindName::Volume, Page::first()),
         VolumeCommand::Show { name } => Request::Show(KindName::Volume, name),
         VolumeCommand::Set { name, change } => Request::SetVolume {
             name,
@@ -473,7 +473,7 @@ fn destination(
 /// `flashyard tenant …`.
 pub fn tenant(args: TenantArgs) -> Result<(), Failure> {
     let request = match args.command {
-        TenantCommand::List => Request::List(KindName::Tenant),
+        TenantCommand::List => Request::List(KindName::Tenant, Page::first()),
         TenantCommand::Show { name } => Request::Show(KindName::Tenant, name),
         TenantCommand::Delete { name } => Request::Delete(KindName::Tenant, name),
         TenantCommand::Rename { name, new } => Request::RenameTenant { name, new },
@@ -637,7 +637,7 @@ pub fn say_applied(applied: &AppliedView) {
 
 fn run(reach: &Reach, request: &Request) -> Result<(), Failure> {
     show(reach, request, |answer: &Value| match (request, answer) {
-        (Request::List(kind), Value::Array(rows)) => table::print_list(*kind, rows),
+        (Request::List(kind, _), Value::Array(rows)) => table::print_list(*kind, rows),
         (Request::CreateFunctions(_), Value::Array(rows)) => {
             table::print_list(KindName::Function, rows);
         }

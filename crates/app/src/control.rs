@@ -7,6 +7,7 @@ mod events;
 mod functions;
 mod health;
 mod migration;
+mod page;
 mod plan;
 mod snapshots;
 mod space;
@@ -34,6 +35,7 @@ pub use events::{EventKind, EventView, EventsAsk, EventsView};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
 pub use migration::{MigrationState, MigrationView};
+pub use page::{LIMIT_MAX, Page};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 pub use snapshots::*;
 pub use space::{QuotaView, SpaceView};
@@ -58,8 +60,8 @@ pub enum Request {
     ShowTarget,
     /// Other settings of the target.
     SetTarget(TargetSettings),
-    /// All of a kind.
-    List(KindName),
+    /// All of a kind, or a part of these, by name.
+    List(KindName, Page),
     /// One of a kind.
     Show(KindName, String),
     /// A new device.
@@ -272,7 +274,7 @@ impl Request {
     /// answer says it.
     pub fn noun(&self) -> &'static str {
         match self {
-            Self::List(kind) | Self::Show(kind, _) => kind.plural(),
+            Self::List(kind, _) | Self::Show(kind, _) => kind.plural(),
             Self::CreateDevice(spec) if spec.partition().is_some() => KindName::Partition.plural(),
             Self::GrowPartition { .. } => KindName::Partition.plural(),
             Self::CreateDevice(_)

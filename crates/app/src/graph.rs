@@ -5,6 +5,7 @@
 //! what it is about is large.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use flashyard_engine::DeviceHandle;
 use uuid::Uuid;
@@ -406,6 +407,15 @@ impl Graph {
     /// All of a kind, by name.
     pub fn all(&self, kind: Kind) -> impl Iterator<Item = NodeId> {
         self.names[kind as usize].values().copied()
+    }
+
+    /// Those of a kind behind a name, by name.
+    pub fn all_after(&self, kind: Kind, name: Option<&str>) -> impl Iterator<Item = NodeId> {
+        let behind = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = &self.names[kind as usize];
+        names
+            .range::<str, _>((behind, Bound::Unbounded))
+            .map(|(_, id)| *id)
     }
 
     /// How many there are of a kind.

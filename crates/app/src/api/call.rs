@@ -9,7 +9,7 @@ use super::parts::{
     NewName, NewOwner, NewPolicy, NewPool, NewSettings, NewVolume, Query,
 };
 use crate::control::{
-    Destination, HealthAsk, HealthCode, KindName, NewForm, NewVersion, Request, SnapshotAsk,
+    Destination, HealthAsk, HealthCode, KindName, NewForm, NewVersion, Page, Request, SnapshotAsk,
     SnapshotChange, SnapshotName,
 };
 
@@ -48,7 +48,7 @@ impl Call {
             Request::SetTarget(settings) => {
                 send(Method::PATCH, "/target".to_owned(), text(settings))
             }
-            Request::List(kind) => get(format!("/{}", kind.plural())),
+            Request::List(kind, page) => get(format!("/{}", kind.plural())).with(&part(page, None)),
             Request::Show(kind, name) => get(of(*kind, name)),
             Request::Delete(kind, name) => delete(of(*kind, name)),
             Request::Export => get("/configuration".to_owned()),
@@ -103,6 +103,11 @@ impl Call {
                 })
             }
         }
+    }
+
+    /// What is at a path, behind the prefix.
+    pub(super) fn get(target: String) -> Self {
+        get(target)
     }
 
     fn with(mut self, query: &Query) -> Self {
@@ -291,12 +296,8 @@ fn of_volume(request: &Request) -> Call {
 
 fn of_question(ask: &SnapshotAsk) -> Call {
     match ask {
-        SnapshotAsk::List(volume) => {
-            let volume = volume.clone();
-            get("/snapshots".to_owned()).with(&Query {
-                volume,
-                ..Query::default()
-            })
+        SnapshotAsk::List(volume, page) => {
+            get("/snapshots".to_owned()).with(&part(page, volume.clone()))
         }
         SnapshotAsk::Diff {
             volume,
@@ -309,6 +310,16 @@ fn of_question(ask: &SnapshotAsk) -> Call {
             from: (*from > 0).then_some(*from),
             ..Query::default()
         }),
+    }
+}
+
+/// The query of a part of a list.
+fn part<A: ToString>(page: &Page<A>, volume: Option<String>) -> Query {
+    Query {
+        volume,
+        limit: page.limit,
+        after: page.after.as_ref().map(A::to_string),
+        ..Query::default()
     }
 }
 

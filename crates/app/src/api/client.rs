@@ -8,16 +8,18 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST};
-use hyper::{Request as HttpRequest, Response};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, LINK};
+use hyper::{Method, Request as HttpRequest, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::answer::{METRICS, Problem, text};
 use super::call::Call;
+use super::parts::query_of_link;
 use super::{BODY_BYTES_MAX, PREFIX, SOCKET};
 use crate::control::{ErrorKind, EventView, EventsAsk, HasKind, Progress, Request};
 
@@ -101,8 +103,33 @@ pub fn ask_and_follow<T: DeserializeOwned>(
     }
     let runtime = Builder::new_current_thread().enable_io().build();
     let runtime = runtime.map_err(AskError::Lost)?;
-    let text = runtime.block_on(exchange(state, call, follow))?;
+    let text = runtime.block_on(async {
+        match call.method {
+            Method::GET => all_parts(state, call).await,
+            _ => exchange(state, call, follow).await,
+        }
+    })?;
     serde_json::from_slice(&text).map_err(AskError::NotUnderstood)
+}
+
+/// Asks for something, and, of a list that comes in parts, for all of them.
+async fn all_parts(state: &Path, call: Call) -> Result<Vec<u8>, AskError> {
+    let path = call.target.split('?').next().unwrap_or_default().to_owned();
+    let mut rows: Vec<Value> = Vec::new();
+    let mut answer = send(state, call).await?;
+    loop {
+        let next = answer.headers().get(LINK).and_then(query_of_link);
+        let next = next.map(|query| Call::get(format!("{path}?{query}")));
+        let view = whole(answer).await?;
+        if next.is_none() && rows.is_empty() {
+            return Ok(view);
+        }
+        rows.append(&mut read(&view)?);
+        match next {
+            Some(next) => answer = send(state, next).await?,
+            None => return Ok(text(&rows).into_bytes()),
+        }
+    }
 }
 
 /// Sends a call, and gives the view that comes back, as JSON.
@@ -116,6 +143,11 @@ async fn exchange(
     if followed {
         return followed_to_the_end(answer, follow).await;
     }
+    whole(answer).await
+}
+
+/// The view that an answer is, as JSON.
+async fn whole(answer: Response<Incoming>) -> Result<Vec<u8>, AskError> {
     let kind = answer.headers().get(CONTENT_TYPE);
     let is_text = kind.is_some_and(|kind| kind == METRICS);
     let body = answer.into_body().collect().await.map_err(lost)?.to_bytes();

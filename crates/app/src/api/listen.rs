@@ -29,7 +29,7 @@ use super::dashboard;
 use super::openapi;
 use super::operations::{OPERATIONS, Operation};
 use super::page;
-use super::parts::Parts;
+use super::parts::{Parts, Query};
 use super::seats::{Seat, Seats, Work};
 use super::tokens::Tokens;
 use super::{BODY_BYTES_MAX, PREFIX, Serve};
@@ -262,6 +262,9 @@ where
         &body,
         follow,
     );
+    let query = parts
+        .as_ref()
+        .map_or_else(|_| Query::default(), |it| it.query.clone());
     let last = asked.headers.get("last-event-id");
     let last = last.and_then(|id| id.to_str().ok()).map(str::to_owned);
     let request = parts
@@ -278,7 +281,7 @@ where
             Ok(stream_it(request, serve, (work, permit)))
         }
         true => Ok(follow_it(request, serve, work)),
-        false => carry_out(request, serve, work).await,
+        false => carry_out(request, query, serve, work).await,
     }
 }
 
@@ -314,6 +317,7 @@ fn says(headers: &HeaderMap, name: header::HeaderName, kind: &str) -> bool {
 /// Carries a request out and answers when it has ended.
 async fn carry_out<T, E>(
     request: Request,
+    query: Query,
     serve: Arc<impl Serve<T, E>>,
     work: Work,
 ) -> Result<Response, Problem>
@@ -323,7 +327,7 @@ where
 {
     let (client, _watch) = Client::new(None);
     let outcome = spawn_blocking(move || {
-        let outcome = outcome(&*serve, request, &client);
+        let outcome = outcome(&*serve, request, &query, &client);
         drop(work);
         outcome
     });
@@ -346,7 +350,7 @@ where
     let (send, updates) = mpsc::unbounded_channel();
     let (client, watch) = Client::new(Some(send.clone()));
     spawn_blocking(move || {
-        let last = match outcome(&*serve, request, &client) {
+        let last = match outcome(&*serve, request, &Query::default(), &client) {
             Ok(text) => Update::Done(text),
             Err(problem) => Update::Failed(problem),
         };
@@ -370,7 +374,7 @@ where
     let (send, updates) = mpsc::channel(ON_THE_WAY);
     spawn_blocking(move || {
         let client = Follower(send);
-        if let Err(problem) = outcome(&*serve, request, &client) {
+        if let Err(problem) = outcome(&*serve, request, &Query::default(), &client) {
             // One that does not hear it has gone.
             let _ = client.0.try_send(Update::Failed(problem));
         }
@@ -382,6 +386,7 @@ where
 fn outcome<T, E>(
     serve: &impl Serve<T, E>,
     request: Request,
+    query: &Query,
     client: &dyn Asker,
 ) -> Result<Text, Problem>
 where
@@ -389,9 +394,10 @@ where
     E: HasKind,
 {
     match serve(request, client) {
-        Ok(view) => Ok(match view.metrics() {
-            Some(metrics) => Text::Metrics(metrics.to_owned()),
-            None => Text::Json(text(&view)),
+        Ok(view) => Ok(match (view.metrics(), view.next()) {
+            (Some(metrics), _) => Text::Metrics(metrics.to_owned()),
+            (None, Some(next)) => Text::Part(text(&view), query.link_behind(next)),
+            (None, None) => Text::Json(text(&view)),
         }),
         Err(error) => Err(Problem::of(&error)),
     }

@@ -141,8 +141,8 @@ operations! {
         Ok(Request::Backup(copy.path))
     };
 
-    GET "/devices" [] "All devices."
-        -> of::<Vec<DeviceView>> => |_| Ok(Request::List(KindName::Device));
+    GET "/devices" ["limit", "after"] "All devices, by name."
+        -> of::<Vec<DeviceView>> => |p| Ok(Request::List(KindName::Device, p.page()?));
     POST "/devices" ["force"] "Makes a device; `force` even over what another one holds."
         (DeviceSpec) -> either::<DeviceView, PartitionView> => |p, spec| {
         Ok(match p.query.force {
@@ -189,8 +189,8 @@ operations! {
         Ok(Request::ChangeArray { name: p.name, change })
     };
 
-    GET "/partitions" [] "All partitions."
-        -> of::<Vec<PartitionView>> => |_| Ok(Request::List(KindName::Partition));
+    GET "/partitions" ["limit", "after"] "All partitions, by name."
+        -> of::<Vec<PartitionView>> => |p| Ok(Request::List(KindName::Partition, p.page()?));
     POST "/partitions/import" [] "Takes partitions up that are on a device."
         (FoundPartitions) -> of::<FoundPartitionsView> => |_, found| {
         let FoundPartitions { device, name, policy, list } = found;
@@ -210,8 +210,8 @@ operations! {
         Ok(Request::GrowPartition { name: p.name, more })
     };
 
-    GET "/pools" [] "All pools."
-        -> of::<Vec<PoolView>> => |_| Ok(Request::List(KindName::Pool));
+    GET "/pools" ["limit", "after"] "All pools, by name."
+        -> of::<Vec<PoolView>> => |p| Ok(Request::List(KindName::Pool, p.page()?));
     POST "/pools" ["force"] "Makes a pool; `force` even over what the device holds."
         (PoolSpec) -> of::<PoolView> => |p, spec| {
         Ok(Request::CreatePool { spec, force: p.query.force })
@@ -232,8 +232,8 @@ operations! {
         Ok(Request::RekeyPool(p.name, new.key))
     };
 
-    GET "/tenants" [] "All tenants."
-        -> of::<Vec<TenantView>> => |_| Ok(Request::List(KindName::Tenant));
+    GET "/tenants" ["limit", "after"] "All tenants, by name."
+        -> of::<Vec<TenantView>> => |p| Ok(Request::List(KindName::Tenant, p.page()?));
     POST "/tenants" ["force"] "Makes a tenant; `force` even if a device cannot give what it is promised."
         (TenantSpec) -> of::<TenantView> => |p, spec| {
         Ok(Request::CreateTenant { spec, force: p.query.force })
@@ -257,8 +257,8 @@ operations! {
         Ok(Request::Why { tenant: p.name })
     };
 
-    GET "/volumes" [] "All volumes."
-        -> of::<Vec<VolumeView>> => |_| Ok(Request::List(KindName::Volume));
+    GET "/volumes" ["limit", "after"] "All volumes, by name."
+        -> of::<Vec<VolumeView>> => |p| Ok(Request::List(KindName::Volume, p.page()?));
     POST "/volumes" ["force"] "Makes a volume; `force` even if its tenant is promised too much there."
         (VolumeSpec) -> of::<VolumeView> => |p, spec| {
         Ok(Request::CreateVolume { spec, force: p.query.force })
@@ -338,17 +338,18 @@ operations! {
         (NewVolume) -> of::<VolumeView> => |p, new| {
         Ok(Request::ChangeSnapshot(SnapshotChange::Share(p.version(new))))
     };
-    GET "/snapshots" ["volume"] "All snapshots, or those of a volume."
+    GET "/snapshots" ["volume", "limit", "after"] "All snapshots, or those of a volume."
         -> of::<Vec<SnapshotView>> => |p| {
-        Ok(Request::AskSnapshots(SnapshotAsk::List(p.query.volume)))
+        let page = p.page()?;
+        Ok(Request::AskSnapshots(SnapshotAsk::List(p.query.volume, page)))
     };
     POST "/snapshots" [] "Makes snapshots of several volumes at one moment."
         {list of SnapshotName} -> of::<Vec<SnapshotView>> => |_, all| {
         Ok(Request::ChangeSnapshot(SnapshotChange::Create(all)))
     };
 
-    GET "/functions" [] "All functions."
-        -> of::<Vec<FunctionView>> => |_| Ok(Request::List(KindName::Function));
+    GET "/functions" ["limit", "after"] "All functions, by name."
+        -> of::<Vec<FunctionView>> => |p| Ok(Request::List(KindName::Function, p.page()?));
     POST "/functions" [] "Makes functions, all of them or none."
         {list of FunctionSpec} -> either::<FunctionView, Vec<FunctionView>> => |_, specs| {
         Ok(Request::CreateFunctions(specs))

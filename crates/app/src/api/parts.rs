@@ -1,9 +1,12 @@
 //! The parts of a request over HTTP, and what is wrong with those that are none.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use axum::http::HeaderValue;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -11,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::text;
 use crate::control::{
-    ArrayHow, ArrayOf, ErrorKind, HasKind, HealthCode, How, NewVersion, SnapshotName,
+    ArrayHow, ArrayOf, ErrorKind, HasKind, HealthCode, How, LIMIT_MAX, NewVersion, NotASnapshot,
+    Page, SnapshotName,
 };
 use crate::spec::{CompressionName, Document, FaultSpec, KeyText, PolicyName, PoolSpec, Size};
 
@@ -57,9 +61,36 @@ pub(super) struct Query {
     /// Where the part begins, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<u64>,
-    /// The last event that is known.
+    /// At most so many.
+    #[schemars(range(min = 1, max = 1000))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) limit: Option<usize>,
+    /// What was told last: an event, or the last of the part of a list before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<String>,
+}
+
+/// What is around the address of the next part of a list in the header `Link` (RFC 8288).
+const NEXT: (&str, &str) = ("<?", ">; rel=\"next\"");
+
+impl Query {
+    /// Where the part of a list is that is behind this one.
+    pub(super) fn link_behind(&self, after: &str) -> HeaderValue {
+        let after = Some(after.to_owned());
+        let query = Self {
+            after,
+            ..self.clone()
+        };
+        let query = serde_urlencoded::to_string(query).expect("queries are plain data");
+        let link = format!("{}{query}{}", NEXT.0, NEXT.1);
+        HeaderValue::try_from(link).expect("what is encoded is ASCII")
+    }
+}
+
+/// The query of the next part of a list, from the header that names it.
+pub(super) fn query_of_link(link: &HeaderValue) -> Option<&str> {
+    let link = link.to_str().ok()?;
+    link.strip_prefix(NEXT.0)?.strip_suffix(NEXT.1)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -81,6 +112,10 @@ pub(super) enum NotUnderstood {
     Form(&'static str),
     /// No code of what can be wrong.
     Code(String),
+    /// No number of rows.
+    Limit(usize),
+    /// A part of a list of snapshots is behind one of them.
+    After(NotASnapshot),
 }
 
 impl fmt::Display for NotUnderstood {
@@ -106,9 +141,28 @@ impl fmt::Display for NotUnderstood {
                 let all: Vec<String> = all.collect();
                 write!(f, "`{code}` is none of {}", all.join(", "))
             }
+            Self::Limit(limit) => write!(
+                f,
+                "`limit` is {limit}, and a part of a list has 1 to {} rows: leave it out for the whole list",
+                LIMIT_MAX
+            ),
+            Self::After(why) => write!(f, "`after` is not understood: {why}"),
             Self::NoBody => f.write_str("the operation needs a JSON body"),
             Self::Form(wanted) => write!(f, "the body has to be {wanted} of JSON"),
         }
+    }
+}
+
+impl From<NotASnapshot> for NotUnderstood {
+    fn from(why: NotASnapshot) -> Self {
+        Self::After(why)
+    }
+}
+
+/// A name is any text.
+impl From<Infallible> for NotUnderstood {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -167,6 +221,22 @@ impl Parts {
             Some(_) if begin == b'[' => Err(NotUnderstood::Form("a list")),
             Some(_) => Err(NotUnderstood::Form("an object")),
         }
+    }
+
+    /// The part of a list that is asked for.
+    pub(super) fn page<A: FromStr>(&self) -> Result<Page<A>, NotUnderstood>
+    where
+        NotUnderstood: From<A::Err>,
+    {
+        let Query { limit, after, .. } = &self.query;
+        if let Some(limit) = limit.filter(|it| !(1..=LIMIT_MAX).contains(it)) {
+            return Err(NotUnderstood::Limit(limit));
+        }
+        let after = after.as_deref().map(str::parse).transpose()?;
+        Ok(Page {
+            limit: *limit,
+            after,
+        })
     }
 
     pub(super) fn code(&self) -> Result<HealthCode, NotUnderstood> {

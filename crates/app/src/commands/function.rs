@@ -2,14 +2,14 @@
 
 use super::{absolute, run};
 use crate::cli::{FunctionArgs, FunctionCommand};
-use crate::control::{FunctionChange, KindName, Request};
+use crate::control::{FunctionChange, KindName, Page, Request};
 use crate::failure::{Failure, Invalid};
 use crate::spec::FunctionSpec;
 
 /// `flashyard function …`.
 pub fn function(args: FunctionArgs) -> Result<(), Failure> {
     let request = match args.command {
-        FunctionCommand::List => Request::List(KindName::Function),
+        FunctionCommand::List => Request::List(KindName::Function, Page::first()),
         FunctionCommand::Show { name } => Request::Show(KindName::Function, name),
         FunctionCommand::Delete { name, yes } => Request::DeleteFunction {
             name,

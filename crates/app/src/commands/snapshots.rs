@@ -6,7 +6,7 @@ use super::{default_state, run, show};
 use crate::api;
 use crate::cli::{CloneArgs, Reach, SnapshotArgs, SnapshotCommand};
 use crate::control::{
-    DiffView, NewVersion, Request, SnapshotAsk, SnapshotChange, SnapshotView, Version,
+    DiffView, NewVersion, Page, Request, SnapshotAsk, SnapshotChange, SnapshotView, Version,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
@@ -18,7 +18,7 @@ use crate::units;
 pub fn snapshot(args: SnapshotArgs) -> Result<(), Failure> {
     let change = match args.command {
         SnapshotCommand::List { volume } => {
-            return list(&args.reach, SnapshotAsk::List(volume));
+            return list(&args.reach, SnapshotAsk::List(volume, Page::first()));
         }
         SnapshotCommand::Diff { old, new } => {
             let (since, until) = match new {

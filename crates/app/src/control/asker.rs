@@ -45,4 +45,9 @@ pub trait Shows: Serialize + 'static {
     fn metrics(&self) -> Option<&str> {
         None
     }
+
+    /// If it is a part of a list with more behind it: what the next one is behind.
+    fn next(&self) -> Option<&str> {
+        None
+    }
 }

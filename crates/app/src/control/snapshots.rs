@@ -7,6 +7,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::page::Page;
 use crate::spec::NamespaceUuid;
 
 /// A snapshot as users write it: `VOLUME@NAME`. What is no such thing names no volume.
@@ -71,11 +72,10 @@ impl FromStr for Version {
 }
 
 /// What can be asked of snapshots without changing anything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SnapshotAsk {
-    /// All, or those of one volume.
-    List(Option<String>),
+    /// All or those of one volume, or a part of these.
+    List(Option<String>, Page<SnapshotName>),
     /// What was written to a volume after a snapshot, or at all, until another or now: a part of it
     /// that begins at this byte.
     Diff {

@@ -12,6 +12,7 @@ use super::events::EventsView;
 use super::functions::{FunctionRow, FunctionView};
 use super::health::HealthView;
 use super::migration::MigrationView;
+use super::page::Listed;
 use super::plan::AppliedView;
 use super::snapshots::{DiffView, SnapshotView, StoredView};
 use super::space::{QuotaView, SpaceView};
@@ -51,10 +52,10 @@ pub enum View {
     Import(ImportView),
     /// The partitions that a device has.
     FoundPartitions(FoundPartitionsView),
-    /// All of a kind.
-    List(Vec<View>),
+    /// All of a kind, or a part of these.
+    List(Listed<View>),
     /// Snapshots of volumes.
-    Snapshots(Vec<SnapshotView>),
+    Snapshots(Listed<SnapshotView>),
     /// What differs between two versions of a volume.
     Diff(DiffView),
     /// What a device can give.
@@ -71,6 +72,14 @@ impl Shows for View {
     fn metrics(&self) -> Option<&str> {
         match self {
             Self::Metrics(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn next(&self) -> Option<&str> {
+        match self {
+            Self::List(part) => part.next.as_deref(),
+            Self::Snapshots(part) => part.next.as_deref(),
             _ => None,
         }
     }

@@ -34,7 +34,7 @@ impl Work<'_> {
         let mut views = views.collect::<Result<Vec<View>, Fault>>()?;
         match views.len() {
             1 => Ok(views.remove(0)),
-            _ => Ok(View::List(views)),
+            _ => Ok(View::List(views.into())),
         }
     }
 

@@ -365,10 +365,10 @@ impl Work<'_> {
             Request::Traffic => Ok(self.view_traffic()),
             Request::Events(ask) => Ok(self.service.events.answer(&ask, self.asker)),
             Request::ShowTarget => Ok(self.view_target()),
-            Request::List(kind) => {
+            Request::List(kind, page) => {
                 // Once, and not for each of thousands of rows.
                 self.ask_all();
-                Ok(self.view_all(kind))
+                Ok(self.view_all(kind, &page))
             }
             Request::Show(kind, name) => self.view_one(kind, &name),
             Request::Backup(file) => {

@@ -12,7 +12,7 @@ use super::view::ratio;
 use super::work::Work;
 use super::{Checked, Fault};
 use crate::control::{
-    DiffView, KindName, NewVersion, RangeView, SnapshotAsk, SnapshotChange, SnapshotName,
+    DiffView, KindName, NewVersion, Page, RangeView, SnapshotAsk, SnapshotChange, SnapshotName,
     SnapshotView, StoredView, View,
 };
 use crate::graph::{Identity, NodeId};
@@ -24,7 +24,7 @@ impl Work<'_> {
     /// What is asked of snapshots.
     pub(super) fn ask_snapshots(&mut self, ask: SnapshotAsk) -> Result<View, Fault> {
         match ask {
-            SnapshotAsk::List(volume) => self.list_snapshots(volume.as_deref()),
+            SnapshotAsk::List(volume, page) => self.list_snapshots(volume.as_deref(), &page),
             SnapshotAsk::Diff {
                 volume,
                 since,
@@ -77,7 +77,11 @@ impl Work<'_> {
         asked.ok_or_else(|| SnapshotFault::WholeDevice(name).into())
     }
 
-    fn list_snapshots(&self, volume: Option<&str>) -> Result<View, Fault> {
+    fn list_snapshots(
+        &self,
+        volume: Option<&str>,
+        page: &Page<SnapshotName>,
+    ) -> Result<View, Fault> {
         let mut all = Vec::new();
         if let Some(name) = volume {
             let (_, _, pool) = self.in_a_pool(name)?;
@@ -94,7 +98,15 @@ impl Work<'_> {
                 all.extend(self.snapshots_in(&pool).unwrap_or_default());
             }
         }
-        Ok(View::Snapshots(all))
+        // Of a volume they stay as the pool has them: by age.
+        all.sort_by(|one, other| one.volume.cmp(&other.volume));
+        let begin = match &page.after {
+            Some(after) => behind(&all, after)?,
+            None => 0,
+        };
+        let rows = all.into_iter().skip(begin);
+        let part = page.take(rows.map(|one| (one.name.clone(), one)));
+        Ok(View::Snapshots(part))
     }
 
     /// The snapshots in a pool of volumes that the target knows, as it calls them.
@@ -165,7 +177,7 @@ impl Work<'_> {
             wanted.push((record, one.name.clone()));
         }
         let Some(place) = place else {
-            return Ok(View::Snapshots(Vec::new()));
+            return Ok(View::Snapshots(Vec::new().into()));
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let made = now.map_or(0, |since| since.as_secs());
@@ -184,7 +196,8 @@ impl Work<'_> {
         });
         done?;
         let views = all.iter().map(|one| self.find_snapshot(&place, one));
-        Ok(View::Snapshots(views.collect::<Result<_, _>>()?))
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        Ok(View::Snapshots(views.into()))
     }
 
     fn delete_snapshot(&mut self, of: &SnapshotName) -> Result<View, Fault> {
@@ -454,5 +467,21 @@ impl Work<'_> {
         let volume = known.map_or(&*snapshot.volume, |id| self.graph.name(id));
         let of = format!("{volume}@{}", snapshot.name);
         Ok(Some((spec.name, of)))
+    }
+}
+
+/// How many snapshots, which are in the order of their volumes, are not behind this one. One that
+/// is gone says nothing about which of its volume's were told already.
+fn behind(all: &[SnapshotView], after: &SnapshotName) -> Result<usize, Fault> {
+    let begin = all.partition_point(|one| one.volume < after.volume);
+    let end = all.partition_point(|one| one.volume <= after.volume);
+    let full = after.to_string();
+    match all[begin..end].iter().position(|one| one.name == full) {
+        Some(place) => Ok(begin + place + 1),
+        None if begin == end => Ok(begin),
+        None => {
+            let SnapshotName { volume, name } = after.clone();
+            Err(PoolError::NoSnapshot { volume, name }.into())
+        }
     }
 }

@@ -25,7 +25,7 @@ use flashyard_runtime::{Buf, Data, uring};
 use flashyard_testbed::Scratch;
 
 use super::*;
-use crate::control::{How, VolumeChange};
+use crate::control::{How, Page, VolumeChange};
 use crate::cores::Cores;
 use crate::spec::{Config, Size};
 use crate::state::{IfDamaged, watch};

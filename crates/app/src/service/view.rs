@@ -11,8 +11,8 @@ use super::work::Work;
 use super::{Fault, Subject, policies};
 use crate::control::{
     ArrayView, Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName,
-    LimitsView, LoadView, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView, View,
-    VolumeView,
+    LimitsView, LoadView, Page, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView,
+    View, VolumeView,
 };
 use crate::graph::{Device, Node, NodeId, Volume};
 use crate::published::Report;
@@ -20,13 +20,17 @@ use crate::spec::{ConditionName, FlatDevice, Medium, Size, Store, StoreName, Vol
 use crate::state::{Kind, Phase, PoolRecord, TenantRecord};
 
 impl Work<'_> {
-    /// All things of a kind, by name.
-    pub(super) fn view_all(&self, kind: KindName) -> View {
-        let all = || self.graph.all(kind.table());
-        let tenants = all().filter(|_| kind == KindName::Tenant);
+    /// All things of a kind, or a part of them, by name.
+    pub(super) fn view_all(&self, kind: KindName, page: &Page) -> View {
+        let all = || self.graph.all_after(kind.table(), page.after.as_deref());
+        let most = page.limit.unwrap_or(usize::MAX);
+        let tenants = all().filter(|_| kind == KindName::Tenant).take(most);
         let observed = self.ask_observed(tenants).answers();
-        let views = all().filter_map(|id| self.view(kind, id, &observed));
-        View::List(views.collect())
+        let views = all().filter_map(|id| {
+            let view = self.view(kind, id, &observed)?;
+            Some((self.graph.name(id).to_owned(), view))
+        });
+        View::List(page.take(views))
     }
 
     /// One thing.

@@ -101,7 +101,7 @@ impl Stack {
             | Request::Events(_)
             | Request::AskSnapshots(_)
             | Request::ShowTarget
-            | Request::List(_)
+            | Request::List(..)
             | Request::Show(..)
             | Request::Why { .. }
             | Request::Export

@@ -1,6 +1,7 @@
 //! The program as a user runs it: commands typed at a real target, on loopback, with a state
 //! directory of its own.
 
+mod api;
 mod arrays;
 mod calibration;
 mod content;

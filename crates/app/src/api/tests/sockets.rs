@@ -15,7 +15,9 @@ use flashyard_testbed::Scratch;
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
 use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, Tcp, ask, ask_and_follow};
-use crate::control::{Asker, Destination, ErrorKind, HasKind, KindName, Progress, Request, Shows};
+use crate::control::{
+    Asker, Destination, ErrorKind, HasKind, KindName, Page, Progress, Request, Shows,
+};
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -350,7 +352,7 @@ fn a_request_is_answered_until_the_target_has_gone() {
     })
     .expect("it listens");
     assert_eq!(status(&directory), "");
-    let refused = ask::<u32>(&directory, &Request::List(KindName::Pool));
+    let refused = ask::<u32>(&directory, &Request::List(KindName::Pool, Page::default()));
     let refused = refused.expect_err("an error comes as one").to_string();
     assert!(refused.contains("Pool"), "{refused}");
     drop(api);

@@ -14,7 +14,7 @@ impl Request {
                 | Self::Traffic
                 | Self::Events(_)
                 | Self::ShowTarget
-                | Self::List(_)
+                | Self::List(..)
                 | Self::Show(..)
                 | Self::Why { .. }
                 | Self::AskSnapshots(_)

@@ -58,7 +58,7 @@ fn who_only_looks_does_not_wait_for_a_core_that_does_not_turn() {
     let volume = look(&service, Request::Show(KindName::Volume, "v".into()));
     assert_eq!(volume["size"], 16 << 20);
     for kind in [KindName::Device, KindName::Tenant, KindName::Volume] {
-        let list = look(&service, Request::List(kind));
+        let list = look(&service, Request::List(kind, Page::default()));
         assert_eq!(list.as_array().map(Vec::len), Some(1), "{list}");
     }
     look(&service, Request::Why { tenant: "a".into() });

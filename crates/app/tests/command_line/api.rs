@@ -1,0 +1,157 @@
+//! What the REST API does that no command shows.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use serde_json::Value;
+
+use crate::rig::{Scratch, Target, path};
+
+/// An answer: its status, the address of the next part of a list, and what it says.
+struct Answer {
+    status: u16,
+    next: Option<String>,
+    view: Value,
+}
+
+/// Asks a target over its socket, as any program would.
+fn ask(target: &Target, method: &str, address: &str, body: &str) -> Answer {
+    let mut socket = UnixStream::connect(target.state.join("api.sock")).expect("it listens");
+    let length = body.len();
+    let request = format!(
+        "{method} /api/v1{address} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    socket.write_all(request.as_bytes()).expect("it is taken");
+    let mut text = String::new();
+    socket.read_to_string(&mut text).expect("it is answered");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1));
+    let next = lines.find_map(|line| {
+        let link = line.strip_prefix("link: <")?;
+        Some(link.strip_suffix(">; rel=\"next\"")?.to_owned())
+    });
+    Answer {
+        status: status.and_then(|it| it.parse().ok()).expect("a status"),
+        next,
+        view: serde_json::from_str(body).expect("JSON"),
+    }
+}
+
+fn names(view: &Value) -> Vec<&str> {
+    let rows = view.as_array().expect("a list").iter();
+    rows.map(|row| row["name"].as_str().expect("a name"))
+        .collect()
+}
+
+/// A target with a mapped pool, for a tenant.
+fn with_pool(scratch: &Scratch) -> Target {
+    let target = Target::start(scratch, &[]);
+    for line in [
+        "device create ram0 --kind memory --size 256MiB",
+        "pool create fast --device ram0 --kind mapped",
+        "tenant create db --host *",
+    ] {
+        target.json(&line.split(' ').collect::<Vec<_>>());
+    }
+    target
+}
+
+#[test]
+fn a_list_comes_in_parts_in_the_order_of_names() {
+    let scratch = Scratch::new("api-parts");
+    let target = with_pool(&scratch);
+    for name in ["e", "b", "d", "a_b", "c"] {
+        let volume = ["volume", "create", name, "--pool", "fast"];
+        target.json(&[&volume[..], &["--size", "4MiB", "--tenant", "db"]].concat());
+    }
+    let list = |query: &str| ask(&target, "GET", &format!("/volumes{query}"), "");
+    let whole = list("");
+    assert_eq!(names(&whole.view), ["a_b", "b", "c", "d", "e"]);
+    assert_eq!(whole.next, None);
+
+    let first = list("?limit=1");
+    assert_eq!(names(&first.view), ["a_b"]);
+    assert_eq!(first.next.as_deref(), Some("?limit=1&after=a_b"));
+    let second = list(&first.next.expect("there is more"));
+    assert_eq!(names(&second.view), ["b"]);
+    // What goes and comes meanwhile loses none of the others.
+    target.json(&["volume", "delete", "b", "--yes"]);
+    target.json(&["volume", "rename", "a_b", "z"]);
+    let third = list(
+        &second
+            .next
+            .expect("there is more")
+            .replace("limit=1", "limit=2"),
+    );
+    assert_eq!(names(&third.view), ["c", "d"]);
+    let last = list(&third.next.expect("there is more"));
+    assert_eq!(names(&last.view), ["e", "z"]);
+    assert_eq!(last.next, None);
+    assert_eq!(list("?limit=4").next, None);
+    for query in ["?limit=0", "?limit=1001", "?limit=-1", "?limit="] {
+        let refused = list(query);
+        assert_eq!(refused.status, 400, "{query}");
+        assert_eq!(refused.view["code"], "invalid", "{query}");
+    }
+}
+
+#[test]
+fn snapshots_come_in_parts_by_volume_and_age() {
+    let scratch = Scratch::new("api-snapshots");
+    let target = with_pool(&scratch);
+    for name in ["w", "v"] {
+        let volume = ["volume", "create", name, "--pool", "fast"];
+        target.json(&[&volume[..], &["--size", "4MiB", "--tenant", "db"]].concat());
+    }
+    for name in ["w@b", "v@b", "v@a", "w@a"] {
+        target.json(&["snapshot", "create", name]);
+    }
+    let mut told = Vec::new();
+    let mut query = "?limit=3".to_owned();
+    loop {
+        let part = ask(&target, "GET", &format!("/snapshots{query}"), "");
+        assert_eq!(part.status, 200, "{}", part.view);
+        told.extend(names(&part.view).into_iter().map(str::to_owned));
+        match part.next {
+            Some(next) => query = next,
+            None => break,
+        }
+    }
+    assert_eq!(told, ["v@b", "v@a", "w@b", "w@a"]);
+    let own = ask(&target, "GET", "/snapshots?volume=w&limit=1", "");
+    assert_eq!(own.next.as_deref(), Some("?volume=w&limit=1&after=w%40b"));
+    // Of a volume that is gone there is nothing more; a snapshot that is gone is no place.
+    let behind = |after: &str| {
+        ask(
+            &target,
+            "GET",
+            &format!("/snapshots?limit=9&after={after}"),
+            "",
+        )
+    };
+    assert_eq!(names(&behind("va%40gone").view), ["w@b", "w@a"]);
+    let gone = behind("v%40gone");
+    assert_eq!(
+        (gone.status, &gone.view["code"]),
+        (404, &"not_found".into())
+    );
+    let none = behind("v");
+    assert_eq!((none.status, &none.view["code"]), (400, &"invalid".into()));
+}
+
+/// A part has 1000 rows at most; the command line shows all there are.
+#[test]
+fn commands_show_the_whole_of_a_long_list() {
+    let scratch = Scratch::new("api-long");
+    let tenants =
+        (0..2003).map(|number| format!("[[tenant]]\nname = \"t{number:04}\"\nhosts = []\n"));
+    let file = scratch.file("many.toml", &tenants.collect::<String>());
+    let target = Target::start(&scratch, &[]);
+    target.json(&["apply", path(&file)]);
+    let list = target.json(&["tenant", "list"]);
+    let found = names(&list);
+    assert_eq!(found.len(), 2003);
+    assert!(found.is_sorted(), "{found:?}");
+}
