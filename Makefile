@@ -24,7 +24,7 @@ FISH_COMPLETION = $(SHARE)/fish/vendor_completions.d/flashyard.fish
 
 help:
 	@echo "make build   the program, optimised: $(BINARY)"
-	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback"
+	@echo "make demo    build, then show three tenants on one target over real NVMe/TCP on loopback; on a terminal, a dashboard of it"
 	@echo "make install     what was built, with manual and completions: PREFIX=$(PREFIX), DESTDIR=; make uninstall removes it"
 	@echo "make deb     a Debian package of it, in target/debian"
 	@echo "make test    everything: tools, tidy, lints, unit and simulation tests, a real Linux host"
@@ -78,7 +78,7 @@ docs:
 # Builds nothing, so that it can run as a user who has no Rust.
 install:
 	@test -x $(BUILT) || { echo "there is no $(BUILT): run make build first"; exit 1; }
-	install -d $(BINDIR) $(MANDIR) $(dir $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)) $(DOCDIR)/docs/experiments
+	install -d $(BINDIR) $(MANDIR) $(dir $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)) $(DOCDIR)/docs/experiments $(DOCDIR)/docs/dashboard
 	install --strip $(BUILT) $(BINDIR)/flashyard
 	$(BUILT) generate man $(MANDIR)
 	$(BUILT) generate completions bash >$(BASH_COMPLETION)
@@ -88,6 +88,7 @@ install:
 	install -m 644 LICENSE README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md CONTRIBUTING.md $(DOCDIR)
 	install -m 644 docs/*.md docs/*.json $(DOCDIR)/docs
 	install -m 644 docs/experiments/*.md $(DOCDIR)/docs/experiments
+	install -m 644 docs/dashboard/*.png $(DOCDIR)/docs/dashboard
 	install -D -m 644 -t $(DOCDIR)/examples examples/*.toml
 	install -d $(MONITORING)
 	$(BUILT) generate alerts >$(MONITORING)/flashyard.rules.yml

@@ -10,6 +10,7 @@ import time
 from urllib.parse import parse_qs, urlparse
 
 from browser import Browser
+from demo import Demo
 from target import ADMIN, READ, Target
 
 SCREENS = ["view=overview", "view=tenant", "view=tenant&name=db", "view=device", "view=device&name=ssd0", "view=device&name=both",
@@ -222,6 +223,24 @@ class Look:
         # The browser tells of each request that found nobody.
         self.browser.complaints = [one for one in self.browser.complaints if "ERR_CONNECTION" not in one and "ERR_EMPTY" not in one]
 
+    def demo(self):
+        """The demonstration's link needs no token, and its button ends what it shows."""
+        self.quiet()
+        demo = Demo(self.target.binary)
+        try:
+            link = demo.link()
+            page = link.split("#")[0]
+            self.browser.open(link)
+            self.browser.until("document.querySelector('#neighbour.bad')?.innerText.includes('makes db wait')", 60)
+            assert "token" not in self.browser.js("location.href")
+            assert self.act("fair-ssd0", "Done") == "flashyard device set ssd0 --policy fair"
+            self.browser.until("[...document.querySelectorAll('#table-devices td')].some((cell) => cell.innerText === 'fair')")
+            self.browser.open("about:blank")
+        finally:
+            status = demo.stop()
+        assert status == 0, f"the demonstration ended with {status}"
+        self.browser.asked = [url for url in self.browser.asked if not url.startswith(page)]
+
     def quiet(self):
         """Nothing was complained of, and nobody else asked."""
         assert not self.browser.complaints, self.browser.complaints
@@ -229,7 +248,7 @@ class Look:
         assert not elsewhere, elsewhere
 
 
-PARTS = ["token", "overview", "tenant", "device", "pool", "events", "address", "keyboard", "narrow", "hidden", "role", "away", "quiet"]
+PARTS = ["token", "overview", "tenant", "device", "pool", "events", "address", "keyboard", "narrow", "hidden", "role", "away", "demo", "quiet"]
 
 
 def main(binary, chromium, folder, pictures=""):

@@ -119,7 +119,7 @@ function marks(frame) {
 }
 
 function line(layer, frame) {
-  return h("path", { class: `line s${layer.place}`, d: runs(layer.tops).map((run) => track(run, frame)).join(""), "stroke-dasharray": DASHES[layer.place] });
+  return h("path", { class: `line s${layer.place}`, d: runs(layer.tops).map((run) => track(run, frame) + (run.length === 1 ? "h1" : "")).join(""), "stroke-dasharray": DASHES[layer.place] });
 }
 
 function area(layer, frame) {

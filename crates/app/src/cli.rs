@@ -176,7 +176,7 @@ pub struct DemoArgs {
     /// Print JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Do not go on serving after the measurement (so it is, too, when the output is not a
+    /// Do not go on with a dashboard after the measurement (so it is, too, when the output is not a
     /// terminal)
     #[arg(long, help_heading = "Measurement")]
     pub exit: bool,

@@ -3,6 +3,7 @@
 //! one do to the reads of another, and all together, first in, first out and behind the fair
 //! switch.
 
+mod live;
 mod machine;
 mod outcome;
 mod players;
@@ -30,6 +31,7 @@ use crate::perf::{self, PerfArgs};
 use crate::service::Service;
 use crate::spec::{Document, TargetSettings};
 use crate::state::State;
+use live::Live;
 use machine::Machine;
 use outcome::{Measured, Outcome, Phase};
 use players::PLAYERS;
@@ -93,7 +95,8 @@ size = "3500MiB"
 tenant = "backup"
 "#;
 
-/// Runs the demonstration; unless asked to exit, goes on serving until a signal comes.
+/// Runs the demonstration; unless asked to exit, the tenants go on until a signal comes, and the
+/// dashboard shows them.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     // Everything is in memory: until the tenants are shown, there is nothing to end in good
     // order.
@@ -103,7 +106,7 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
             .map_err(System::Signals)?;
     }
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
-    let service = start(args)?;
+    let service = Arc::new(start(args)?);
     let shown = service
         .listen(&[SocketAddr::from(([127, 0, 0, 1], 0)).into()])
         .map_err(Failure::from)
@@ -113,15 +116,17 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
         });
     measuring.store(false, Ordering::Relaxed);
     // A pipe or a script has nobody to press Ctrl-C.
-    if let Ok(address) = shown
-        && !args.exit
-        && std::io::stdout().is_terminal()
-    {
-        eprintln!("{}", invitation(address));
+    let goes_on = !args.exit && std::io::stdout().is_terminal();
+    let live = match shown {
+        Ok(address) if goes_on => Live::start(&service, address, args.dilation).map(Some),
+        shown => shown.map(|_| None),
+    };
+    if let Ok(Some(live)) = &live {
+        eprintln!("{live}");
         signals.forever().next();
     }
     service.stop();
-    shown.map(drop)
+    live.map(drop)
 }
 
 fn show(args: &DemoArgs, service: &Service, address: SocketAddr) -> Result<(), Failure> {
@@ -203,17 +208,6 @@ fn measure(
         counted: after.drive.since(&before.drive),
         timing: after,
     })
-}
-
-fn invitation(address: SocketAddr) -> String {
-    format!(
-        "\nstill serving until Ctrl-C; try\n  \
-         flashyard discover --connect {address}\n  \
-         nvme connect -t tcp -a {} -s {} -n {}:db",
-        address.ip(),
-        address.port(),
-        TargetSettings::default().prefix(),
-    )
 }
 
 fn start(args: &DemoArgs) -> Result<Service, Failure> {
