@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::log::LogForm;
 use crate::options::{whole, within};
 use crate::perf::PerfArgs;
 use crate::spec::{Address, Size};
@@ -243,6 +244,9 @@ pub struct ServeArgs {
         default_value = "256MiB"
     )]
     pub buffers: Size,
+    /// What to write to standard error
+    #[arg(long, help_heading = "Output", value_enum, value_name = "FORM", default_value_t = LogForm::Off)]
+    pub log: LogForm,
     /// Print where it listens as JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,

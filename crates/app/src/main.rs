@@ -17,6 +17,7 @@ mod iostat;
 mod json;
 mod lab;
 mod live;
+mod log;
 mod metrics;
 #[cfg(test)]
 mod mutations;

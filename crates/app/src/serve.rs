@@ -22,6 +22,7 @@ use crate::control::{AppliedView, ObjectChange};
 use crate::cores::Cores;
 use crate::failure::{Failure, Invalid, System};
 use crate::json;
+use crate::log::{Log, LogForm};
 use crate::notify::{Condition, Manager};
 use crate::out;
 use crate::service::{self, Service};
@@ -31,6 +32,9 @@ use crate::state::{IfDamaged, State};
 /// Runs the target until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let started = Instant::now();
+    if args.log == LogForm::Json {
+        out::write_notes_as_json();
+    }
     // Signals are caught before anything is open, so that none is missed.
     let Caught { ended, reloads } = catch_signals()?;
     let manager = Arc::new(Manager::found());
@@ -67,6 +71,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     }
     let service = Arc::new(service);
     service.follow_migrations();
+    if args.log != LogForm::Off {
+        let (followed, log) = (Arc::clone(&service), Log::new(args.log));
+        thread::spawn(move || followed.follow_events(&log));
+    }
     let api_at = address.as_ref().and_then(|address| address.local().ok());
     let api = start_api(&directory, address, &service)?;
     let milliseconds = started.elapsed().as_millis();

@@ -207,3 +207,40 @@ fn on_sighup_without_a_file_the_target_goes_on_and_says_so() {
     assert_eq!(names(&managed.devices()), [""; 0]);
     assert_eq!(terminate(&mut managed.target.child), 0);
 }
+
+/// The log as text and as JSON: what happens, and what somebody has to know of, in one form.
+#[test]
+fn what_happens_is_logged_in_the_form_that_is_asked_for() {
+    for form in ["text", "json"] {
+        let scratch = Scratch::new(&format!("logged-{form}"));
+        let mut managed = Managed::in_folder(&scratch, &["--log", form]);
+        managed.ready();
+        let create = ["tenant", "create", "db", "--host", "*"];
+        managed.target.json(&create);
+        hang_up(&managed.target.child);
+        let wanted = ["started", "tenant db", "there is no configuration file"];
+        while !wanted.iter().all(|it| log(&scratch).contains(it)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(terminate(&mut managed.target.child), 0);
+        let written = log(&scratch);
+        if form == "text" {
+            let mut lines = written.lines();
+            let all = lines.all(|line| line.starts_with("flashyard: "));
+            assert!(all, "{written}");
+            assert!(written.contains("Z changed tenant db: "), "{written}");
+            continue;
+        }
+        let mut kinds = Vec::new();
+        for line in written.lines() {
+            let line: Value = serde_json::from_str(line).expect("an object in each line");
+            for key in ["at", "level", "kind", "what", "detail"] {
+                assert!(line[key].is_string(), "{line}");
+            }
+            kinds.push(line["kind"].as_str().expect("a word").to_owned());
+        }
+        for kind in ["started", "changed", "notice"] {
+            assert!(kinds.iter().any(|it| it == kind), "{written}");
+        }
+    }
+}
