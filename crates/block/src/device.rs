@@ -10,7 +10,7 @@ use flashyard_runtime::{Buf, Data, Shared};
 use flashyard_sched::{Class, Cost, TenantId};
 
 use crate::io::{Done, Io, LentIo, Pair, Zero};
-use crate::{Copies, IoError, IoFuture};
+use crate::{Copies, IoError, IoFuture, Turns};
 
 /// Travels down the stack with every I/O, so that all work for it is charged to the right tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,6 +124,12 @@ pub trait Device {
     fn take_cost(&self, tenant: TenantId) -> Option<Cost> {
         let _ = tenant;
         None
+    }
+
+    /// From now on what it does on its own account takes its turns there. Layers pass it on, and
+    /// so does a part of a device; who has no work of its own has no use for it.
+    fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        let _ = turns;
     }
 
     /// Bytes that its members read when so many bytes from byte `at` on are read.

@@ -42,6 +42,7 @@ mod sparse;
 pub mod superblock;
 mod system_error;
 mod timed_end;
+mod turns;
 mod verdict;
 
 pub use all::All;
@@ -63,4 +64,5 @@ pub use range::locate_io;
 pub use served::{Served, Server};
 pub use sparse::Sparse;
 pub use timed_end::{EndSource, TimedEnd};
+pub use turns::{Step, SystemWork, Turn, Turns};
 pub use verdict::Verdict;

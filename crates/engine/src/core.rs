@@ -123,11 +123,13 @@ impl Core {
         Switch::new(self.rt.clone(), policy)
     }
 
-    /// Makes this core the home of `device`, which is or lies on the device behind `switch`.
+    /// Makes this core the home of `device`, which is or lies on the device behind `switch`. What
+    /// that does on its own account takes its turns there from now on.
     pub fn add_device(&self, device: SharedDevice, switch: &Rc<Switch>) -> DeviceHandle {
         let accounts = switch.accounts().clone();
         let id = self.target.next_device();
         let handle = DeviceHandle::new(self.index, id, Report::by(&*device), accounts);
+        device.take_turns(&switch.turns());
         let port = Port::new(switch, device);
         self.home.devices().add(handle.clone(), port);
         handle

@@ -11,6 +11,8 @@
 //! millisecond, some I/Os stand for the others, and so it is when many tenants do anything; only
 //! those that are sampled carry their stamps until their answers have gone.
 //!
+//! What devices do on their own account, such as a rebuild, has an account for each kind of work.
+//!
 //! A charge is a share, not a proof: who did twice the work while an I/O waited is charged twice as
 //! much of the wait.
 
@@ -23,6 +25,7 @@ mod tally;
 mod tests;
 mod work;
 
+use flashyard_block::SystemWork;
 use flashyard_sched::{Ask, Cost, Roster, TenantId};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
@@ -71,6 +74,10 @@ pub enum Cause {
     OwnUpkeep,
     /// The same that writes of this other tenant have caused.
     Upkeep(TenantId),
+    /// It waited for its turn while work of the system was served.
+    SystemTurn(SystemWork),
+    /// The device was busy with work of the system.
+    System(SystemWork),
     /// The device moved data on its own account, such as for garbage collection.
     Housekeeping,
     /// The device took long with nothing else to do that is known of.
@@ -256,6 +263,7 @@ impl Ledger {
     /// What each tenant got in the last seconds, of those that got anything.
     pub(crate) fn recent(&self, now: Time) -> Vec<Recent> {
         let all = self.tenants.iter();
+        let all = all.filter(|(tenant, _, _)| work_of(*tenant).is_none());
         all.filter_map(|(_, _, entry)| entry.account.recent(now))
             .collect()
     }
@@ -273,10 +281,11 @@ impl Ledger {
         let span = (spans.arrived, spans.dispatched);
         let shares = self.tenants.iter().map(|(tenant, _, entry)| {
             let done = entry.within(span);
-            if tenant == own {
-                (Cause::OwnQueue, beside.of(done.reads + done.writes))
-            } else {
-                (Cause::Turn(tenant), done.reads + done.writes)
+            let all = done.reads + done.writes;
+            match work_of(tenant) {
+                _ if tenant == own => (Cause::OwnQueue, beside.of(all)),
+                Some(work) => (Cause::SystemTurn(work), all),
+                None => (Cause::Turn(tenant), all),
             }
         });
         self.shares.clear();
@@ -295,6 +304,13 @@ impl Ledger {
                     (Cause::OwnReads, beside.of(done.reads)),
                     (Cause::OwnWrites, beside.of(done.writes)),
                     (Cause::OwnUpkeep, done.upkeep),
+                ]
+            } else if let Some(work) = work_of(tenant) {
+                // It has no upkeep, and its reads and writes are one.
+                [
+                    (Cause::System(work), done.reads),
+                    (Cause::System(work), done.writes),
+                    (Cause::System(work), 0),
                 ]
             } else {
                 [
@@ -330,6 +346,29 @@ impl Ledger {
             }
         }
         account.charge(Cause::Others, part(little));
+    }
+}
+
+/// A part of some work as it is booked: each kind of work has an account, as a tenant has whose
+/// number no tenant can have. The copying of volumes that move comes as I/O of the system.
+pub(crate) fn booked(work: SystemWork, io: Ask) -> Ask {
+    let tenant = TenantId(match work {
+        SystemWork::Move => 0,
+        SystemWork::Rebuild => u32::MAX,
+        SystemWork::Resync => u32::MAX - 1,
+        SystemWork::Scrub => u32::MAX - 2,
+    });
+    Ask { tenant, ..io }
+}
+
+/// Of what work an account is.
+fn work_of(tenant: TenantId) -> Option<SystemWork> {
+    match u32::MAX - tenant.0 {
+        u32::MAX => Some(SystemWork::Move),
+        0 => Some(SystemWork::Rebuild),
+        1 => Some(SystemWork::Resync),
+        2 => Some(SystemWork::Scrub),
+        _ => None,
     }
 }
 

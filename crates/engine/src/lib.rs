@@ -13,6 +13,7 @@
 //! | `devices`, `handle` | the devices of a core, and as others see them |
 //! | `switch`, `ledger`, `sample` | a policy in front of a device; where the latency of its I/O comes from |
 //! | `traffic` | what came to each volume, and how long it took |
+//! | `turns` | turns for what devices do on their own account |
 //! | `credit` | what hosts may have outstanding |
 //! | `forwarding`, `way` | I/O for a device at home on another core; a device behind its switch as a device |
 //! | `exec` | commands at work: memory, turn, data, I/O, answer; the trait `Front` |
@@ -42,6 +43,7 @@ mod status;
 mod subsystems;
 mod switch;
 mod traffic;
+mod turns;
 mod waiting;
 mod way;
 

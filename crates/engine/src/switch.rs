@@ -13,14 +13,14 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use flashyard_block::{Io, IoFuture, LentIo, SharedDevice, Tag};
+use flashyard_block::{Io, IoFuture, LentIo, SharedDevice, SystemWork, Tag, Turns};
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Ask, Cost, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
 use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
-use crate::ledger::{Ledger, Past, Recent, Sample, Spans, Why};
+use crate::ledger::{Ledger, Past, Recent, Sample, Spans, Why, booked};
 use crate::traffic::{Meter, Traffic};
 
 /// A policy at work, on the core that is the home of its device.
@@ -46,6 +46,8 @@ pub struct Switch {
 pub struct Port {
     switch: Rc<Switch>,
     device: RefCell<SharedDevice>,
+    /// What comes this way is no I/O of a volume, but this.
+    work: Option<SystemWork>,
     /// I/Os in the policy or at the device: those that came since the device was exchanged last,
     /// and those that came before, by the parity of the generation.
     present: [Cell<usize>; 2],
@@ -72,6 +74,12 @@ impl Switch {
             timer: RefCell::default(),
             queued: Cell::new(0),
         })
+    }
+
+    /// Turns for what devices behind it do on their own account, which is I/O of the
+    /// system.
+    pub fn turns(self: &Rc<Self>) -> Rc<dyn Turns> {
+        crate::turns::at(self)
     }
 
     /// Puts `policy` in the place of the present one. What is queued arrives there anew, in its old
@@ -190,9 +198,23 @@ async fn wake_at(rt: Rt, at: Time, switch: Weak<Switch>) {
 impl Port {
     /// A way to `device` with nothing on it.
     pub fn new(switch: &Rc<Switch>, device: SharedDevice) -> Rc<Self> {
+        Self::of(switch, device, None)
+    }
+
+    /// A way for what a device does on its own account.
+    pub(crate) fn for_work(
+        switch: &Rc<Switch>,
+        device: SharedDevice,
+        work: SystemWork,
+    ) -> Rc<Self> {
+        Self::of(switch, device, Some(work))
+    }
+
+    fn of(switch: &Rc<Switch>, device: SharedDevice, work: Option<SystemWork>) -> Rc<Self> {
         Rc::new(Self {
             switch: switch.clone(),
             device: RefCell::new(device),
+            work,
             present: [Cell::new(0), Cell::new(0)],
             generation: Cell::new(0),
             meter: Meter::default(),
@@ -395,7 +417,10 @@ impl Permit {
     fn note(&self, now: Time) -> Option<Box<Sample>> {
         let moved = || self.port.device.borrow().moved();
         let mut ledger = self.port.switch.ledger.borrow_mut();
-        let times = ledger.on_end(&self.io, now, moved)?;
+        let times = match self.port.work {
+            None => ledger.on_end(&self.io, now, moved)?,
+            Some(work) => ledger.on_end(&booked(work, self.io), now, moved)?,
+        };
         Some(Box::new(self.sample(now, times)))
     }
 

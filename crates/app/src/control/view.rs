@@ -404,6 +404,8 @@ pub enum LimitedBy {
     Device,
     /// Other tenants.
     Neighbour,
+    /// What the device does on its own account: a rebuild, a scrub, a volume that moves.
+    SystemWork,
     /// Hosts that take or send data slowly, or the network to them.
     NetworkOrHost,
 }

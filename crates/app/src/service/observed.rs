@@ -8,6 +8,7 @@ use flashyard_block::TenantId;
 use flashyard_engine::Recent;
 
 use super::reality::{Limiter, Verdict, judge_latency, judge_rate};
+use super::switches::at_work;
 use super::work::Work;
 use crate::control::{PromiseState, PromiseView};
 use crate::cores::{self, Reply};
@@ -198,6 +199,7 @@ fn describe(limiter: Limiter, unit: &str, neighbour: Option<&str>) -> String {
             Some(tenant) => format!("its I/O waits while tenant {tenant} is served"),
             None => "its I/O waits while other tenants are served".into(),
         },
+        Limiter::System(work) => format!("its I/O waits for {}", at_work(work)),
         Limiter::Network => {
             "its hosts, or the network to them, take data and answers slowly".into()
         }

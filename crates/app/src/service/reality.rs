@@ -5,8 +5,9 @@
 //! depth, I/O that takes half as long is twice as much).
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
-use flashyard_block::TenantId;
+use flashyard_block::{SystemWork, TenantId};
 use flashyard_engine::{Cause, Moved, Recent};
 use flashyard_time::Duration;
 
@@ -51,6 +52,8 @@ pub(super) enum Limiter {
     Device,
     /// This one, or many.
     Neighbour(Option<TenantId>),
+    /// What the device does on its own account.
+    System(SystemWork),
     /// The network, or its hosts, which take data and answers slowly.
     Network,
 }
@@ -64,6 +67,7 @@ impl Limiter {
             Self::OwnLimit => LimitedBy::OwnLimit,
             Self::Device => LimitedBy::Device,
             Self::Neighbour(_) => LimitedBy::Neighbour,
+            Self::System(_) => LimitedBy::SystemWork,
             Self::Network => LimitedBy::NetworkOrHost,
         }
     }
@@ -85,7 +89,7 @@ pub(super) fn judge_rate(
     let all = recent.reads.and(recent.writes).ns as f64;
     let without = |ns: u64| got * all / (all - ns as f64).max(all / 1e3).max(1.0);
     let enough = promised as f64 * ENOUGH;
-    let alone = without(excess.neighbours);
+    let alone = without(excess.neighbours + excess.system);
     let at_best = without(excess.at_device());
     let (state, limit) = match is_busy {
         false if got >= enough => (PromiseState::Kept, Limiter::Demand),
@@ -104,7 +108,7 @@ pub(super) fn judge_rate(
             };
         }
         true if is_held => (PromiseState::Missed, Limiter::OwnLimit),
-        true if alone >= enough => (PromiseState::Missed, excess.neighbour()),
+        true if alone >= enough => (PromiseState::Missed, excess.others()),
         true if at_best >= enough && excess.at_device() as f64 >= all * MUCH => {
             let largest = excess.largest_for_rate(limit);
             (PromiseState::Missed, largest.unwrap_or(Limiter::Device))
@@ -218,6 +222,9 @@ struct Excess {
     /// The neighbour that most of it is due to.
     most: Option<(TenantId, u64)>,
     own: u64,
+    /// What devices do on their own account, and what of that most is.
+    system: u64,
+    work: Option<(u64, SystemWork)>,
     /// It waited for its turn with no neighbour before it.
     queue: u64,
     device: u64,
@@ -230,6 +237,7 @@ impl Excess {
     fn of(recent: &Recent) -> Self {
         let mut excess = Self::default();
         let mut by_tenant: Vec<(TenantId, u64)> = Vec::new();
+        let mut by_work: BTreeMap<SystemWork, u64> = BTreeMap::new();
         for &(cause, ns) in &recent.causes {
             if matches!(cause, Cause::OwnQueue | Cause::Held) {
                 excess.queue += ns;
@@ -245,6 +253,10 @@ impl Excess {
                     }
                     &mut excess.neighbours
                 }
+                Cause::SystemTurn(work) | Cause::System(work) => {
+                    *by_work.entry(work).or_default() += ns;
+                    &mut excess.system
+                }
                 Cause::Others => &mut excess.neighbours,
                 Cause::OwnQueue | Cause::OwnReads | Cause::OwnWrites | Cause::OwnUpkeep => {
                     &mut excess.own
@@ -255,6 +267,7 @@ impl Excess {
             };
             *sum += ns;
         }
+        excess.work = by_work.into_iter().map(|(work, ns)| (ns, work)).max();
         excess.most = by_tenant
             .into_iter()
             .max_by_key(|(tenant, ns)| (*ns, Reverse(*tenant)));
@@ -263,13 +276,27 @@ impl Excess {
 
     /// All between the arrival of I/O at the switch and its end.
     fn at_device(&self) -> u64 {
-        self.neighbours + self.own + self.device + self.held
+        self.neighbours + self.own + self.system + self.device + self.held
     }
 
     /// Who is in the way the most, if that is one.
     fn neighbour(&self) -> Limiter {
         let most = self.most.filter(|(_, ns)| 2 * ns >= self.neighbours);
         Limiter::Neighbour(most.map(|(tenant, _)| tenant))
+    }
+
+    /// What the device does on its own account, the most of it.
+    fn its_work(&self) -> Limiter {
+        let work = self.work.map(|(_, work)| work);
+        work.map_or(Limiter::Device, Limiter::System)
+    }
+
+    /// Who or what else is in the way the most.
+    fn others(&self) -> Limiter {
+        match self.system > self.neighbours {
+            true => self.its_work(),
+            false => self.neighbour(),
+        }
     }
 
     /// What is in the way the most. Who has a limit is held by it.
@@ -283,6 +310,7 @@ impl Excess {
         let all = [
             (self.neighbours, self.neighbour()),
             (self.own, Limiter::OwnQueue),
+            (self.system, self.its_work()),
             (self.device, Limiter::Device),
             (self.held, held),
             (self.network, Limiter::Network),

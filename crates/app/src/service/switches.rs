@@ -1,7 +1,7 @@
 //! The switches in front of the devices: which policy, what each tenant is owed, and why a tenant's
 //! I/O is slow.
 
-use flashyard_block::TenantId;
+use flashyard_block::{SystemWork, TenantId};
 use flashyard_engine::{Cause, Why};
 use flashyard_sched::Gauge;
 
@@ -237,6 +237,11 @@ fn kind_of(cause: Cause) -> (&'static str, Option<TenantId>) {
         Cause::Writes(tenant) => ("writes", Some(tenant)),
         Cause::OwnUpkeep => ("own_upkeep", None),
         Cause::Upkeep(tenant) => ("upkeep", Some(tenant)),
+        Cause::SystemTurn(SystemWork::Rebuild) => ("rebuild_turn", None),
+        Cause::SystemTurn(SystemWork::Resync) => ("resync_turn", None),
+        Cause::SystemTurn(SystemWork::Scrub) => ("scrub_turn", None),
+        Cause::SystemTurn(SystemWork::Move) => ("move_turn", None),
+        Cause::System(work) => (work.name(), None),
         Cause::Housekeeping => ("housekeeping", None),
         Cause::Device => ("device", None),
     }
@@ -258,7 +263,19 @@ fn describe(cause: Cause, tenant: &str) -> String {
         Cause::Writes(_) => format!("device busy with writes of tenant {tenant}"),
         Cause::OwnUpkeep => "pool busy with garbage collection and metadata that its own writes have caused".into(),
         Cause::Upkeep(_) => format!("pool busy with garbage collection and metadata that writes of tenant {tenant} have caused"),
+        Cause::SystemTurn(work) => format!("waited for its turn while {} was served", at_work(work)),
+        Cause::System(work) => format!("device busy with {}", at_work(work)),
         Cause::Housekeeping => "device busy with garbage collection".into(),
         Cause::Device => "device slow by itself".into(),
+    }
+}
+
+/// Work of the system in a few words.
+pub(super) fn at_work(work: SystemWork) -> &'static str {
+    match work {
+        SystemWork::Rebuild => "the rebuild of a member",
+        SystemWork::Resync => "making copies equal after a crash",
+        SystemWork::Scrub => "a scrub",
+        SystemWork::Move => "copying a volume that moves",
     }
 }

@@ -10,7 +10,9 @@ use super::set::At;
 use super::shared::Shared;
 use crate::gate::Span as Range;
 use crate::range::locate_io;
-use crate::{Copies, Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag, WholeRows};
+use crate::{
+    Copies, Device, Done, Health, Info, Io, IoError, IoFuture, Limits, Tag, Turns, WholeRows,
+};
 
 impl Shared {
     fn info(&self) -> Info {
@@ -44,7 +46,6 @@ impl Shared {
     }
 
     fn start(self: &Rc<Self>, tag: Tag, io: Io, at: u64, bytes: u64) -> IoFuture {
-        self.foreground.set(self.foreground.get() + 1);
         if let Io::Flush = io {
             let mut all = IoFuture::all(&self.rt);
             for set in self.sets.borrow().iter() {
@@ -163,6 +164,10 @@ impl Device for Array {
         let members = self.shared.members.borrow();
         let devices = members.iter().filter_map(|it| it.device.as_ref());
         devices.map(|it| it.moved()).sum()
+    }
+
+    fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        self.shared.queue.set(turns);
     }
 
     fn is_blank(&self) -> bool {

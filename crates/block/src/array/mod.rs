@@ -200,6 +200,7 @@ impl Array {
     /// Ends the array: later I/O gets [`IoError::NotReady`], what was issued has ended when this
     /// does, nothing is dirty then, and no superblock is written any more.
     pub async fn close(&self) {
+        self.shared.queue.end();
         self.shared.gate.close(IoError::NotReady);
         self.shared.gate.drained().await;
         self.shared.clean_rested(true).await;
@@ -208,6 +209,7 @@ impl Array {
 
     /// Takes the array off its devices, which count as empty then. After it nothing else works.
     pub async fn destroy(&self) -> Result<(), ArrayError> {
+        self.shared.queue.end();
         self.shared.gate.close(IoError::NotReady);
         self.shared.gate.drained().await;
         self.shared.end_changes().await;

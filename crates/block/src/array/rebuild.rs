@@ -1,9 +1,12 @@
 //! Work in the background: regions are made equal after a crash, copied to members that are being
-//! rebuilt, and scrubbed. While users do I/O it takes a fourth of the time.
+//! rebuilt, and scrubbed. It takes turns with the I/O of users where the device has turns to give,
+//! piece by piece; writes to a region wait only while a piece of it is copied. It is in the
+//! background, but a rebuild has a share while the next failure would lose data.
 
 use std::rc::{Rc, Weak};
 
 use flashyard_runtime::{Data, Rt, Shared as Bytes};
+use flashyard_sched::{Class, Op};
 use flashyard_time::Duration;
 
 use super::careful::to_the_end;
@@ -13,7 +16,8 @@ use super::record::{MemberState, Uuid};
 use super::set::{At, Loss, Set};
 use super::shared::Shared;
 use super::types::Pace;
-use crate::{Device, Io, IoError, Tag, Zero};
+use crate::turns::Taken;
+use crate::{Device, Io, IoError, Step, SystemWork, Tag, Zero};
 
 /// Bytes that are copied together.
 const PIECE: u64 = 256 << 10;
@@ -23,8 +27,6 @@ const NOTED: usize = 64;
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// What no member can give is tried again after so long: it may have been written since.
 const AFTER_LOSS: Duration = Duration::from_secs(60);
-/// Pauses for each part of the work, while users do I/O.
-const PAUSES: u64 = 3;
 /// Places that are kept of those where copies disagree.
 const MOST_PLACES: usize = 16;
 
@@ -85,7 +87,7 @@ impl Shared {
         self.note_pace();
         if let Some((set, at)) = self.next_copy() {
             set.cursor.set(at + 1);
-            let copied = set.copy_region(at).await;
+            let copied = set.copy_in_turns(at).await;
             let due = set.copied_since_note();
             if copied.is_ok() && due >= NOTED {
                 set.note_copied().await?;
@@ -216,29 +218,32 @@ impl Shared {
     }
 }
 
+/// A region that is being copied.
+#[derive(Clone, Copy)]
+struct Copying {
+    at: usize,
+    /// Its copies may differ, and are made equal.
+    unequal: bool,
+    /// Members that had joined when it began.
+    joined: u64,
+    /// Bytes of it that no member can give.
+    lost: u64,
+}
+
 async fn work(this: Weak<Shared>, rt: Rt) {
-    let mut before = 0;
     loop {
         let Some(shared) = this.upgrade() else { return };
-        if shared.closed.get() {
+        if shared.closed.get() || shared.queue.is_ended() {
             return;
         }
-        let begun = rt.now();
-        let stepped = shared.step().await;
-        let took = rt.now().since(begun);
-        let busy = shared.foreground.get() != before;
-        before = shared.foreground.get();
-        match stepped {
+        match shared.step().await {
             Ok(false) => {
                 shared.working.set(false);
                 return;
             }
             Ok(true) => {
                 drop(shared);
-                match busy {
-                    true => rt.sleep(took.scale(PAUSES, 1)).await,
-                    false => rt.turn_end().await,
-                }
+                rt.turn_end().await;
             }
             Err(_) => {
                 drop(shared);
@@ -262,26 +267,132 @@ impl Set {
         Ok(())
     }
 
-    /// Copies a region to all that may lack it, to its end.
-    pub(super) async fn copy_region(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
+    /// Copies a region to all that may lack it, to its end. Somebody waits for that: it takes no
+    /// turn, and nobody gets between.
+    async fn copy_region(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
         let set = Rc::clone(self);
-        let copied = to_the_end(&self.rt, async move { set.copy_held(at).await });
+        let copied = to_the_end(&self.rt, async move {
+            let _held = set.hold(at..at + 1).await;
+            let mut copying = set.copying(at);
+            for place in set.pieces(at) {
+                set.copy_next(&mut copying, place).await?;
+            }
+            set.end_copy(copying).await
+        });
         copied.await.unwrap_or(Err(IoError::Aborted))
     }
 
-    async fn copy_held(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
-        let _held = self.hold(at..at + 1).await;
-        let unequal = self.regions.borrow().any_unequal(at..at + 1);
-        let joined = self.joined.get();
-        let start = at as u64 * self.span.region;
-        let mut lost = 0;
-        for piece in 0..self.span.region / PIECE {
-            let place = At {
-                at: start + piece * PIECE,
-                bytes: PIECE,
+    /// The same for nobody, a piece in each turn. What is written between two of them goes to all
+    /// that have pieces already. When that has failed, or another one has copied the region, or a
+    /// member has joined, this copy counts for nothing.
+    async fn copy_in_turns(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
+        let shared = self.shared.upgrade().ok_or(IoError::Aborted)?;
+        self.regions.borrow_mut().begin_copy(at);
+        let (mut copying, last) = (self.copying(at), self.pieces(at).count() - 1);
+        for (number, place) in self.pieces(at).enumerate() {
+            let work = match copying.unequal {
+                true => SystemWork::Resync,
+                false => SystemWork::Rebuild,
             };
-            lost += self.copy_what_there_is(place, unequal).await?;
+            let step = self.step_of(work, Op::Write, place, 1);
+            let turn = shared.queue.take(step).await.ok_or(IoError::Aborted)?;
+            let set = Rc::clone(self);
+            let copied = to_the_end(&self.rt, async move {
+                let is_last = number == last;
+                set.copy_in_turn(&mut copying, place, turn, is_last)
+                    .await
+                    .map(|goes_on| goes_on.then_some(copying))
+            });
+            match copied.await.unwrap_or(Err(IoError::Aborted))? {
+                Some(next) => copying = next,
+                None => return Ok(()),
+            }
         }
+        Ok(())
+    }
+
+    /// Copies a piece in its turn; false if the region is not to be copied on.
+    async fn copy_in_turn(
+        self: &Rc<Self>,
+        copying: &mut Copying,
+        place: At,
+        mut turn: Taken,
+        is_last: bool,
+    ) -> Result<bool, IoError> {
+        let Copying {
+            at,
+            unequal,
+            joined,
+            ..
+        } = *copying;
+        let _held = self.hold(at..at + 1).await;
+        let is_wanted = self.regions.borrow().is_wanted(at, unequal);
+        if !is_wanted || self.joined.get() != joined {
+            return Ok(false);
+        }
+        turn.begin();
+        let copied = self.copy_next(copying, place).await;
+        turn.end(copied.is_ok());
+        copied?;
+        if is_last {
+            self.end_copy(*copying).await?;
+        }
+        Ok(!is_last)
+    }
+
+    fn copying(&self, at: usize) -> Copying {
+        Copying {
+            at,
+            unequal: self.regions.borrow().any_unequal(at..at + 1),
+            joined: self.joined.get(),
+            lost: 0,
+        }
+    }
+
+    /// The parts of a region that are copied together.
+    fn pieces(&self, at: usize) -> impl Iterator<Item = At> + use<> {
+        let start = at as u64 * self.span.region;
+        let starts = (start..start + self.span.region).step_by(PIECE as usize);
+        starts.map(|at| At { at, bytes: PIECE })
+    }
+
+    /// A piece as a part of some work. Of rows as much is moved at each member as when all of their
+    /// data are written, or read.
+    fn step_of(&self, work: SystemWork, op: Op, place: At, copies: usize) -> Step {
+        let rows = self.span.rows.filter(|rows| place.at >= rows.alike);
+        let times = match (rows, op) {
+            (Some(rows), Op::Read) => rows.columns,
+            (Some(rows), _) => rows.data(),
+            (None, _) => copies,
+        };
+        // With the next member that fails data are lost.
+        let at_stake = work == SystemWork::Rebuild && self.active() <= self.needed();
+        Step {
+            work,
+            class: match at_stake {
+                true => Class::Throughput,
+                false => Class::Background,
+            },
+            op,
+            bytes: place.bytes * times as u64,
+            lba: place.at / u64::from(self.block_size),
+        }
+    }
+
+    async fn copy_next(self: &Rc<Self>, copying: &mut Copying, place: At) -> Result<(), IoError> {
+        let lost = self.copy_what_there_is(place, copying.unequal).await?;
+        copying.lost += lost;
+        Ok(())
+    }
+
+    /// All pieces of a region are copied, and it is held.
+    async fn end_copy(self: &Rc<Self>, copying: Copying) -> Result<(), IoError> {
+        let Copying {
+            at,
+            unequal,
+            joined,
+            lost,
+        } = copying;
         if unequal {
             // It is read from now on: also after a power cut.
             self.flush_all().await?;
@@ -419,20 +530,25 @@ impl Set {
         let Some(shared) = self.shared.upgrade() else {
             return;
         };
-        let start = at * self.span.region;
-        for piece in 0..self.span.region / PIECE {
-            let place = At {
-                at: start + piece * PIECE,
-                bytes: PIECE,
+        for place in self.pieces(at as usize) {
+            let step = self.step_of(SystemWork::Scrub, Op::Read, place, self.active());
+            let Some(mut turn) = shared.queue.take(step).await else {
+                return;
             };
+            if !shared.scrub.borrow().running {
+                return;
+            }
             let before: u64 = self.healed();
-            let (set, read) = (Rc::clone(self), shared.rt.clone());
-            let read = to_the_end(&read, async move {
+            let set = Rc::clone(self);
+            let read = to_the_end(&shared.rt, async move {
                 let _held = set.hold_equal(set.regions_of(place)).await?;
-                match set.span.rows.filter(|rows| place.at >= rows.alike) {
+                turn.begin();
+                let read = match set.span.rows.filter(|rows| place.at >= rows.alike) {
                     Some(rows) => set.scrub_rows(rows, place).await,
                     None => set.agree(Tag::default(), place).await.map(drop),
-                }
+                };
+                turn.end(read.is_ok());
+                read
             });
             let read = read.await;
             let mut scrub = shared.scrub.borrow_mut();

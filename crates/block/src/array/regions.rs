@@ -6,8 +6,9 @@
 //! that has failed, or is being rebuilt, may lack what it holds. Both are in the region map on the
 //! members, one bit each. In memory only are: whether the durable map says dirty (**marked**),
 //! whether the copies have to be made equal before one is read (**unequal**), whether it is still
-//! to be copied to members that are rebuilt (**behind**), and whether it is being copied now
-//! (**held**), so that writes wait.
+//! to be copied to members that are rebuilt (**behind**), whether it is being copied now
+//! (**held**), so that writes wait, and whether it has become unequal or behind again since a copy
+//! of it began (**renewed**), so that the copy does not count.
 
 use std::ops::Range;
 
@@ -19,6 +20,7 @@ const MARKED: u8 = 4;
 const UNEQUAL: u8 = 8;
 const BEHIND: u8 = 16;
 const HELD: u8 = 32;
+const RENEWED: u8 = 64;
 
 /// Bytes before the bits of a sector of a map: magic and checksum.
 const HEAD: usize = 16;
@@ -170,6 +172,7 @@ impl Regions {
     pub(super) fn begin_rebuild(&mut self) {
         for at in 0..self.cells.len() {
             let lacks = self.cells[at].flags & (DIRTY | MISSED) != 0;
+            self.cells[at].flags |= if lacks { RENEWED } else { 0 };
             if lacks && !self.is(at, BEHIND) {
                 self.cells[at].flags |= BEHIND;
                 self.behind += 1;
@@ -209,6 +212,7 @@ impl Regions {
     pub(super) fn make_unequal(&mut self, range: Range<usize>) {
         for at in range {
             self.set_dirty(at);
+            self.cells[at].flags |= RENEWED;
             if !self.is(at, UNEQUAL) {
                 self.cells[at].flags |= UNEQUAL;
                 self.unequal += 1;
@@ -256,6 +260,17 @@ impl Regions {
     /// Whether no write is in flight in these.
     pub(super) fn is_still(&self, range: Range<usize>) -> bool {
         self.cells[range].iter().all(|cell| cell.writers == 0)
+    }
+
+    /// A copy of a region begins.
+    pub(super) fn begin_copy(&mut self, at: usize) {
+        self.cells[at].flags &= !RENEWED;
+    }
+
+    /// Whether a copy that has begun is still what the region needs.
+    pub(super) fn is_wanted(&self, at: usize, unequal: bool) -> bool {
+        let needs = if unequal { UNEQUAL } else { BEHIND };
+        self.cells[at].flags & (needs | RENEWED) == needs
     }
 
     /// A region was copied, durably if `flushed`, to all that lacked it.

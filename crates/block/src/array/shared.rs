@@ -19,6 +19,7 @@ use super::set::Set;
 use super::types::{ArrayCounts, Options, Pace, Scrub};
 use crate::gate::Gate;
 use crate::io::Done;
+use crate::turns::Queue;
 use crate::{Device, Io, IoError, IoFuture, Tag};
 
 /// How often dirty regions are looked at.
@@ -57,8 +58,8 @@ pub(super) struct Shared {
     pub(super) working: Cell<bool>,
     pub(super) closed: Cell<bool>,
     counts: Cell<ArrayCounts>,
-    /// I/Os of users so far: background work goes slowly while they come.
-    pub(super) foreground: Cell<u64>,
+    /// Where background work takes its turns.
+    pub(super) queue: Queue,
     pub(super) scrub: RefCell<Scrub>,
     pub(super) rebuild: Cell<Pace>,
     pub(super) blank: Cell<bool>,
@@ -97,7 +98,7 @@ impl Shared {
             working: Cell::new(false),
             closed: Cell::new(false),
             counts: Cell::default(),
-            foreground: Cell::new(0),
+            queue: Queue::default(),
             scrub: RefCell::default(),
             rebuild: Cell::default(),
             blank: Cell::new(blank),

@@ -29,7 +29,7 @@ pub use places::{erase, find, look_for_room, store};
 
 use crate::gate::{Gate, Span};
 use crate::range::locate_io;
-use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, SharedDevice, Tag};
+use crate::{Device, Done, Health, Info, Io, IoError, IoFuture, SharedDevice, Tag, Turns};
 
 /// Bytes before the first block of data.
 pub const DATA_START: u64 = 1 << 20;
@@ -122,6 +122,10 @@ impl Device for CryptDevice {
             }
             io => self.0.gate.pass(span, false, move || layer.pass(tag, io)),
         }
+    }
+
+    fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        self.0.below.take_turns(turns);
     }
 
     fn health(&self) -> Health {

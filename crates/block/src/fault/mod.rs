@@ -31,7 +31,7 @@ use volatile::{Volatile, into_buf, lasting, patch, promises};
 
 use crate::io::Done;
 use crate::range::locate_io;
-use crate::{Device, Health, Info, Io, IoError, IoFuture, SharedDevice, Tag};
+use crate::{Device, Health, Info, Io, IoError, IoFuture, SharedDevice, Tag, Turns};
 
 /// Bytes of former content that are kept at most.
 const MOST_FORMER: usize = 16 << 20;
@@ -141,6 +141,10 @@ impl Device for FaultDevice {
             true => self.0.below.device.submit(tag, io),
             false => self.0.submit(tag, io),
         }
+    }
+
+    fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        self.0.below.device.take_turns(turns);
     }
 
     fn health(&self) -> Health {

@@ -36,7 +36,7 @@ use crate::gate::{self, Gate};
 use crate::io::Done;
 use crate::range::locate_io;
 use crate::{
-    Device, DeviceExt, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Zero,
+    Device, DeviceExt, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Turns, Zero,
 };
 
 pub use copier::CopyError;
@@ -291,6 +291,10 @@ impl Device for Migration {
         }
         let this = Rc::clone(inner);
         inner.gate.pass(ALL, false, move || this.begin(tag, io))
+    }
+
+    fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        self.inner.side().take_turns(turns);
     }
 
     fn health(&self) -> Health {

@@ -5,4 +5,5 @@ mod credits;
 mod latency_sensitive;
 mod overload;
 mod parda;
+mod rebuild;
 mod world;

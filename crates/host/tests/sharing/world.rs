@@ -85,7 +85,7 @@ pub(crate) const DRIVE: Speed = Speed {
 };
 
 /// A drive of a speed, in memory.
-fn drive(rt: Rt, speed: Speed) -> SharedDevice {
+pub(crate) fn drive(rt: Rt, speed: Speed) -> SharedDevice {
     let bytes = BLOCKS * BLOCK as u64;
     let memory = MemoryDevice::new(BLOCK as u32, bytes).expect("a good size");
     // When each part has done what it was given.

@@ -5,22 +5,23 @@ use std::rc::Rc;
 
 use flashyard_block::array::Array;
 use flashyard_block::fault::{FaultKind, FaultOn, FaultRule};
+use flashyard_engine::Core;
 use flashyard_runtime::Rt;
 use flashyard_time::{Duration, Histogram, Time};
 
-use super::columns::{CONDITION, IOPS, PROFILE, column};
+use super::columns::{CONDITION, IOPS, POLICY, PROFILE, column};
 use super::drive::conditions;
-use super::redundancy::{Drives, Mix, Site, Stack, Tally, fill, member, run};
+use super::redundancy::{Drives, Mix, Site, Stack, Tally, fill, member, run, target};
 use crate::bench::fold;
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
-use crate::parallel;
 use crate::report::{Column, Report, Unit, Value};
+use crate::{parallel, policies};
 
 /// See [`Experiment::claim`].
 pub(super) struct RaidDegraded;
 
 const CLAIM: &str = "A volume that has lost a drive goes on, with the rate of the drives that are left, and while a new drive is filled \
-its hosts keep most of that. Blocks of 4 KiB of a full volume are read and written by chance, 32 at a time: with all drives, \
+its hosts keep most of that. The filling takes turns with them, as the policy says. Blocks of 4 KiB of a full volume are read and written by chance, 32 at a time: with all drives, \
 after one has vanished, and from when another one takes its place, which is then filled to its end without hosts. Nothing may be wrong or fail \
 at any time.";
 
@@ -63,9 +64,10 @@ const SETTINGS: [Setting; 6] = [
     },
 ];
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     PROFILE,
     CONDITION,
+    POLICY,
     column("stack", "volume on", Unit::None),
     column("state", "state", Unit::None),
     IOPS,
@@ -93,6 +95,9 @@ const STACKS: [Stack; 5] = [
     Stack::mapped("a mirror of two, mapped", 2, 0),
     Stack::mapped("five with parity, mapped", 5, 1),
 ];
+
+/// Of the switch before it.
+const POLICIES: [&str; 2] = ["fifo", "fair"];
 
 /// What is measured of each volume, in this order.
 const STATES: [&str; 3] = ["healthy", "degraded", "rebuilding"];
@@ -124,17 +129,21 @@ impl Experiment for RaidDegraded {
         let mut jobs = Vec::new();
         for condition in conditions(&context.words("condition")) {
             for drives in Drives::of(&profiles, condition, (gib, context.seed))? {
-                jobs.extend(STACKS.map(|stack| (drives.clone(), stack)));
+                for stack in STACKS {
+                    jobs.extend(POLICIES.map(|policy| (drives.clone(), stack, policy)));
+                }
             }
         }
         context.progress.begin(jobs.len() as u64);
-        let found = parallel::first(context.progress, &jobs, |(drives, stack)| {
-            let (its, stack) = (drives.clone(), *stack);
+        let found = parallel::first(context.progress, &jobs, |(drives, stack, policy)| {
+            let (its, stack, policy) = (drives.clone(), *stack, *policy);
             let found = drives.in_world(move |rt| async move {
-                measure(&rt, (stack, &its), mib, (reads, span)).await
+                measure(&rt, (stack, &its), (mib, policy), (reads, span)).await
             });
             let label = drives.label();
-            context.progress.step(&format!("{}: {label}", stack.name));
+            context
+                .progress
+                .step(&format!("{}, {policy}: {label}", stack.name));
             found
         });
         if found.is_empty() {
@@ -143,7 +152,8 @@ impl Experiment for RaidDegraded {
         let histories = found.iter().map(|(_, history)| *history);
         let digest = histories.fold(0, fold);
         let rows = jobs.iter().zip(&found);
-        let rows = rows.flat_map(|((drives, stack), (found, _))| found.rows(drives, stack));
+        let rows = rows
+            .flat_map(|((drives, stack, policy), (found, _))| found.rows(drives, stack, policy));
         Ok(Report {
             rows: rows.collect(),
             ..Report::of(self, context, digest, &COLUMNS)
@@ -162,33 +172,38 @@ struct Found {
 async fn measure(
     rt: &Rt,
     (stack, drives): (Stack, &Drives),
-    mib: u64,
+    (mib, policy): (u64, &str),
     (reads, span): (u64, Duration),
 ) -> Found {
     let site = Site::new(rt, (stack, drives), mib).await;
     fill(&site.volume).await;
+    let core = Core::start(rt.clone(), target(), 0);
+    let policy = policies::named(policy).unwrap_or_else(policies::fifo);
+    let handle = core.add_device(site.volume.clone(), &core.add_switch(policy));
+    let volume = core.way_to(&handle);
     let array = site.array.clone().expect("all of these have copies");
     let mix = |seed| Mix { reads, seed };
-    let healthy = run(rt, &site.volume, mix(1), within(rt, span)).await;
+    let healthy = run(rt, &volume, mix(1), within(rt, span)).await;
     site.drives[0].set(vec![
         FaultRule::new(FaultKind::Gone).on(FaultOn::All).always(),
     ]);
     // What notices it is measured by nobody.
-    let _ = run(rt, &site.volume, mix(2), within(rt, Duration::from_ms(5))).await;
+    let _ = run(rt, &volume, mix(2), within(rt, Duration::from_ms(5))).await;
     assert!(array.status().is_degraded(), "a drive has vanished");
-    let degraded = run(rt, &site.volume, mix(3), within(rt, span)).await;
+    let degraded = run(rt, &volume, mix(3), within(rt, span)).await;
     let new = member(stack.drives, &drives.another(rt, stack.drives as u64));
     let replaced = array.replace("ssd0", new, false).await;
     replaced.expect("the new drive works");
     let whole = Rc::new(Cell::new(false));
     let watch = rt.spawn(watch(rt.clone(), array.clone(), whole.clone()));
     let (over, flag) = (within(rt, span), whole.clone());
-    let rebuilding = run(rt, &site.volume, mix(4), move |now| flag.get() || over(now)).await;
+    let rebuilding = run(rt, &volume, mix(4), move |now| flag.get() || over(now)).await;
     let beside = copied(&array);
     let begun = rt.now();
     watch.await;
     let alone = (copied(&array) - beside) as f64 / rt.now().since(begun).as_secs_f64();
     drop(array);
+    core.remove_device(&handle).await;
     site.close().await;
     Found {
         copied: [beside as f64 / rebuilding.seconds, alone],
@@ -216,7 +231,7 @@ async fn watch(rt: Rt, array: Rc<Array>, whole: Rc<Cell<bool>>) {
 }
 
 impl Found {
-    fn rows(&self, drives: &Drives, stack: &Stack) -> Vec<Vec<Value>> {
+    fn rows(&self, drives: &Drives, stack: &Stack, policy: &str) -> Vec<Vec<Value>> {
         let alone = self.tallies[0].rate();
         let rows = STATES.iter().zip(&self.tallies);
         let rows = rows.map(|(state, tally)| {
@@ -232,6 +247,7 @@ impl Found {
             vec![
                 Value::Text(drives.profile.name.clone()),
                 Value::Text(drives.condition.to_string()),
+                Value::Text(policy.into()),
                 Value::Text(stack.name.into()),
                 Value::Text((*state).into()),
                 Value::Real(tally.rate()),

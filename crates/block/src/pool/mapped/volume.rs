@@ -14,7 +14,7 @@ use super::chunks::Chunks;
 use super::coder::Coder;
 use super::engine::Engine;
 use crate::gate::{Gate, Hold, Span};
-use crate::{Device, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag};
+use crate::{Device, Health, Info, Io, IoError, IoFuture, Limits, SharedDevice, Tag, Turns};
 
 /// Log2 of the bytes of a block.
 pub(super) const BLOCK_SHIFT: u8 = 12;
@@ -154,6 +154,10 @@ impl Device for Volume {
                 inner.gate.pass(span, false, start)
             }
         }
+    }
+
+    fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        self.inner.below.take_turns(turns);
     }
 
     fn health(&self) -> Health {

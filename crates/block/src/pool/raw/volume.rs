@@ -8,7 +8,9 @@ use flashyard_runtime::{Buf, Parts, Rt, Shared};
 
 use super::metadata::{DATA_START, EXTENT_BYTES, Record};
 use crate::gate::{Gate, Span};
-use crate::{Device, Health, Info, Io, IoError, IoFuture, LentIo, Limits, SharedDevice, Tag, Zero};
+use crate::{
+    Device, Health, Info, Io, IoError, IoFuture, LentIo, Limits, SharedDevice, Tag, Turns, Zero,
+};
 
 /// See the module. Shared by all users of the volume, so that a compare-and-write is exclusive
 /// among them.
@@ -124,6 +126,10 @@ impl Device for Volume {
         let below = inner.clone();
         let start = move || below.pass_lent_on(tag, span, piece, io);
         inner.gate.pass(span, false, start)
+    }
+
+    fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        self.inner.device.take_turns(turns);
     }
 
     fn health(&self) -> Health {

@@ -7,12 +7,12 @@ use flashyard_block::array::{Array, Layout, NewMember, Options};
 use flashyard_block::fault::FaultDevice;
 use flashyard_block::pool::{Kind, MappedPool, Pool};
 use flashyard_block::{Class, Device, Health, Info, Io, IoFuture, SharedDevice, Tag, TenantId};
-use flashyard_engine::{Core, Limits, Port, Switch, Target, TargetConfig};
+use flashyard_engine::{Core, Port, Switch};
 use flashyard_runtime::{Buf, Rt};
 use flashyard_sched::{Ask, Fair, IoId, Op, Policy};
 use flashyard_time::{Duration, Rng};
 
-use super::super::redundancy::{BLOCK, Drives, Stack};
+use super::super::redundancy::{BLOCK, Drives, Stack, target};
 use super::Size;
 use super::noting::{Costs, Noting};
 use crate::policies;
@@ -284,15 +284,6 @@ async fn assemble(
     let made = Array::create(rt, members, [1; 16], layout, options, true).await;
     let array = Rc::new(made.expect("the drives work"));
     (array.clone(), Some(array))
-}
-
-fn target() -> std::sync::Arc<Target> {
-    Target::new(TargetConfig {
-        nqn_prefix: "nqn.2026-11.dev.flashyard".into(),
-        target_uuid: [1; 16],
-        limits: Limits::default(),
-        cores: 1,
-    })
 }
 
 /// The first bytes of a drive: a pool of less than a drive is full sooner.

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use flashyard_block::{DeviceExt, SharedDevice, Tag};
+use flashyard_block::{Class, DeviceExt, SharedDevice, Tag, TenantId};
 use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_time::{Histogram, Rng, Time};
 
@@ -14,6 +14,12 @@ const DEPTH: u64 = 32;
 
 /// Blocks of one write while a volume is filled.
 const FILL: u64 = 32;
+
+/// Whose I/O it is.
+const HOST: Tag = Tag {
+    tenant: TenantId(1),
+    class: Class::Throughput,
+};
 
 /// What came of I/O.
 #[derive(Clone, Default)]
@@ -134,7 +140,7 @@ async fn one(rt: &Rt, volume: &SharedDevice, (lba, reads): (u64, bool), tally: &
     let mut buf = Buf::take(BLOCK).expect("memory");
     let begun = rt.now();
     if reads {
-        let read = volume.read(Tag::default(), lba, buf).await;
+        let read = volume.read(HOST, lba, buf).await;
         let taken = rt.now().since(begun).as_ns();
         let mut tally = tally.borrow_mut();
         tally.reads += 1;
@@ -145,7 +151,7 @@ async fn one(rt: &Rt, volume: &SharedDevice, (lba, reads): (u64, bool), tally: &
         }
     } else {
         write_content(lba, &mut buf);
-        let written = volume.write(Tag::default(), lba, buf, false).await;
+        let written = volume.write(HOST, lba, buf, false).await;
         let taken = rt.now().since(begun).as_ns();
         let mut tally = tally.borrow_mut();
         tally.writes += 1;

@@ -4,6 +4,7 @@
 mod load;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use flashyard_block::SharedDevice;
 use flashyard_block::array::{Array, Layout, NewMember, Options};
@@ -11,6 +12,7 @@ use flashyard_block::fault::FaultDevice;
 use flashyard_block::pool::{Kind, Pool};
 use flashyard_drives::flash::Store;
 use flashyard_drives::{FlashDevice, FlashOptions};
+use flashyard_engine::{Limits, Target, TargetConfig};
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
 use flashyard_runtime::Rt;
@@ -124,6 +126,16 @@ impl Drives {
         let found = world.run(&machine, main);
         (found, world.digest())
     }
+}
+
+/// A target of one core.
+pub(super) fn target() -> Arc<Target> {
+    Target::new(TargetConfig {
+        nqn_prefix: "nqn.2026-11.dev.flashyard".into(),
+        target_uuid: [1; 16],
+        limits: Limits::default(),
+        cores: 1,
+    })
 }
 
 /// A volume and what it stands on.
