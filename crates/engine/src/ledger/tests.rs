@@ -331,7 +331,7 @@ fn a_crowd_is_looked_at_as_often_as_there_is_time_for() {
     for n in 0..500_000_u64 {
         let id = if n % 2 == 0 { 0 } else { n as u32 / 2 % CROWD };
         let at = 100_000 + n * 2;
-        let read = io(TenantId(id), Op::Read, 4096);
+        let read = io(TenantId(1 + id), Op::Read, 4096);
         let moved = || {
             looks += 1;
             None
@@ -346,14 +346,14 @@ fn a_crowd_is_looked_at_as_often_as_there_is_time_for() {
     );
     let now = Time::ZERO + Duration::from_ms(1_100);
     let all: Vec<_> = (0..CROWD)
-        .filter_map(|id| ledger.why(TenantId(id), now))
+        .filter_map(|id| ledger.why(TenantId(1 + id), now))
         .collect();
     let ios: u64 = all.iter().map(|why| why.ios).sum();
     assert!(ios.abs_diff(500_000) < 25_000, "{ios} are stood for");
     assert!(all[0].ios.abs_diff(252_500) < 12_500, "{}", all[0].ios);
     for why in &all[1..] {
         assert!(
-            share(why, Cause::Turn(TenantId(0))) > 0.2,
+            share(why, Cause::Turn(TenantId(1))) > 0.2,
             "{:?}",
             why.causes
         );
