@@ -12,7 +12,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flashyard_engine::{HostEvent, HostEventKind, Target};
 
-use super::Service;
 use crate::control::{Asker, EventKind, EventView, EventsAsk, EventsView, View};
 use crate::units;
 
@@ -199,17 +198,6 @@ impl Events {
 
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Service {
-    /// Gives all events of this run to `asker`, from the first one kept, until the target ends.
-    pub fn follow_events(&self, asker: &dyn Asker) {
-        let ask = EventsAsk {
-            after: None,
-            follow: true,
-        };
-        self.events.answer(&ask, asker);
     }
 }
 

@@ -62,7 +62,9 @@ use flashyard_drives::FlashStats;
 use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
-use crate::control::{AppliedView, Asker, EventKind, How, KindName, Request, TenantChange, View};
+use crate::control::{
+    AppliedView, Asker, EventKind, EventsAsk, How, KindName, Request, TenantChange, View,
+};
 use crate::cores::Cores;
 use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
 use crate::out::note;
@@ -278,6 +280,15 @@ impl Service {
         if let Ok(work) = self.work() {
             work.clear_drive_timing(device);
         }
+    }
+
+    /// Gives all events of this run to `asker`, from the first one kept, until the target ends.
+    pub fn follow_events(&self, asker: &dyn Asker) {
+        let ask = EventsAsk {
+            follow: true,
+            ..EventsAsk::default()
+        };
+        self.events.answer(&ask, asker);
     }
 
     /// Looks for what nobody says, again and again, until the other end of `ended` is dropped.
