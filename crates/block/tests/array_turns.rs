@@ -12,11 +12,12 @@ use std::task::{Poll, Waker};
 use arrays::{always, in_world, memories, named, plain};
 use flashyard_block::array::{Array, Options};
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn};
+use flashyard_block::pool::{MappedOptions, MappedPool, NewVolume};
 use flashyard_block::{Device, IoError, SharedDevice, Step, SystemWork, Turn, Turns};
 use flashyard_runtime::Rt;
 use flashyard_sched::{Class, Op};
 use flashyard_testbed::{read, write};
-use flashyard_time::Duration;
+use flashyard_time::{Duration, Rng};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
@@ -291,5 +292,63 @@ fn a_scrub_reads_a_piece_of_all_copies_in_each_turn_and_none_when_it_is_stopped(
         let scrub = array.status().scrub;
         assert!(!scrub.running && scrub.done == scrub.of, "{scrub:?}");
         array.close().await;
+    });
+}
+
+/// A scrub of a mapped pool waits for its turns, and hosts do not wait for it: not even for the
+/// segment that it reads, when there is no room but what garbage collection makes.
+#[test]
+fn a_scrub_of_a_mapped_pool_takes_turns_and_is_in_the_way_of_no_write() {
+    in_world(async |rt| {
+        let array = Rc::new(plain(&rt, &memories(2, 38 * MIB), 2).await);
+        let options = MappedOptions {
+            records: Some(1500),
+        };
+        let made = MappedPool::create(&rt, array.clone(), [7; 16], options).await;
+        let pool = made.expect("it is large enough");
+        let new = vec![NewVolume::new("v", [1; 16], 1 << 30)];
+        let made = pool.create_volumes(new).await.expect("there is room");
+        let volume: SharedDevice = made[0].clone();
+        let blocks = pool.info().bytes / BLOCK as u64 * 85 / 100;
+        for lba in (0..blocks - 16).step_by(16) {
+            let written = write(&*volume, lba, 16 * BLOCK, 1).await;
+            written.expect("there is room");
+        }
+        let whistle = Whistle::default();
+        let turns: Rc<dyn Turns> = Rc::new(whistle.clone());
+        volume.take_turns(&turns);
+        pool.scrub().expect("none runs");
+        pass(&rt).await;
+        let asked = whistle.asked();
+        assert_eq!(asked.len(), 1);
+        assert_eq!((asked[0].work, asked[0].op), (SystemWork::Scrub, Op::Read));
+        assert_eq!(asked[0].bytes % (2 * BLOCK as u64), 0);
+        for turns in 2..6 {
+            whistle.allow(1);
+            pass(&rt).await;
+            assert_eq!(whistle.asked().len(), turns);
+        }
+        let mut rng = Rng::new(1);
+        for _ in 0..2 * blocks / 16 {
+            let lba = rng.below(blocks - 16);
+            let written = write(&*volume, lba, 16 * BLOCK, 2).await;
+            written.expect("garbage collection makes room");
+        }
+        // It went on without a turn while they waited for room.
+        assert!(whistle.0.borrow().withdrawn > 0);
+        assert!(pool.info().scrub.is_some_and(|it| it.running));
+        whistle.allow_all();
+        while pool.info().scrub.is_some_and(|it| it.running) {
+            pass(&rt).await;
+        }
+        let found = pool.info().scrub.expect("there was one");
+        assert_eq!((found.done, found.unresolved), (found.of, 0));
+        // The end does not wait for a turn.
+        *whistle.0.borrow_mut() = Referee::default();
+        pool.scrub().expect("none runs");
+        pass(&rt).await;
+        pool.close().await;
+        array.close().await;
+        assert_eq!(whistle.0.borrow().withdrawn, 1);
     });
 }

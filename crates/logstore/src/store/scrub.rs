@@ -53,6 +53,11 @@ impl Store {
         self.scrubber.is_some()
     }
 
+    /// Whether writes wait for segments: that may be for one that a scrub reads.
+    pub fn is_starved(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.starved)
+    }
+
     /// How far the scrub is that runs, or was the last one.
     pub fn scrubbed(&self) -> Scrubbed {
         self.scrubbed

@@ -25,6 +25,7 @@ use flashyard_time::Duration;
 use super::charges::Charges;
 use super::coder::Coder;
 use super::requests::Requests;
+use crate::turns::{Queue, Taken};
 use crate::{Done, Io, IoError, IoFuture, Served, Server, SharedDevice, Tag, Zero};
 
 /// What was written and not flushed by a host is flushed after this long at most.
@@ -53,8 +54,9 @@ pub(super) struct Engine {
     /// Chunks of the read that has ended.
     chunks: RefCell<Vec<Read>>,
     in_flight: Cell<u32>,
-    /// I/Os of hosts so far, and copies that the last scrub has put right.
-    pub hosts: Cell<u64>,
+    /// Where scrubs take their turns.
+    pub queue: Queue,
+    /// Copies that the last scrub has put right.
     pub scrub_healed: Cell<u64>,
     stopped: Cell<bool>,
     /// A look at the store at the end of this turn is due.
@@ -64,7 +66,7 @@ pub(super) struct Engine {
     clock: Cell<bool>,
     bell: Rc<Notify>,
     /// An I/O has ended, or the store is another state.
-    changed: Notify,
+    pub changed: Notify,
 }
 
 impl Engine {
@@ -89,7 +91,7 @@ impl Engine {
             encrypted: Cell::new(false),
             chunks: RefCell::default(),
             in_flight: Cell::new(0),
-            hosts: Cell::new(0),
+            queue: Queue::default(),
             scrub_healed: Cell::new(0),
             stopped: Cell::new(false),
             due: Cell::new(false),
@@ -126,6 +128,7 @@ impl Engine {
     /// Nothing is begun any more.
     pub fn halt(&self) {
         self.stopped.set(true);
+        self.queue.end();
         self.requests.borrow_mut().end_all(IoError::NotReady);
         self.changed.notify_all();
         self.bell.notify_one();
@@ -229,7 +232,6 @@ impl Engine {
         slot: u32,
         ask: impl FnOnce(&mut Store, Request) -> Result<(), Refused>,
     ) -> IoFuture {
-        self.hosts.set(self.hosts.get() + 1);
         let asked = match self.stopped.get() {
             true => Err(Refused::NotReady),
             false => ask(&mut self.store.borrow_mut(), u64::from(slot)),
@@ -307,6 +309,30 @@ impl Engine {
             return;
         }
         self.in_flight.set(self.in_flight.get() + 1);
+        let is_scrub = self.store.borrow().io(tag).is_scrub();
+        match is_scrub {
+            true => self.clone().issue_in_turn(tag),
+            false => self.issue(tag, Taken::default()),
+        }
+    }
+
+    /// Begins a read of a scrub when it has its turn.
+    fn issue_in_turn(self: Rc<Self>, tag: StoreTag) {
+        let rt = self.rt.clone();
+        let wait = async move {
+            match self.scrub_turn(tag).await {
+                Some(turn) => {
+                    self.issue(tag, turn);
+                    self.run();
+                }
+                None => self.in_flight.set(self.in_flight.get() - 1),
+            }
+            self.changed.notify_all();
+        };
+        rt.spawn(wait).detach();
+    }
+
+    fn issue(self: &Rc<Self>, tag: StoreTag, mut turn: Taken) {
         let Some((charged, io)) = self.build(tag) else {
             let engine = self.clone();
             let later = async move {
@@ -317,6 +343,7 @@ impl Engine {
             };
             return self.rt.spawn(later).detach();
         };
+        turn.begin();
         let io = match io {
             Io::Read { lba, into } if self.has_copies_of(tag) => {
                 let engine = self.clone();
@@ -326,13 +353,15 @@ impl Engine {
             io => self.device.submit(charged, io),
         };
         match io.try_finish() {
-            Ok(result) => self.ended(tag, result),
+            Ok(result) => {
+                turn.end(result.is_ok());
+                self.ended(tag, result);
+            }
             Err(io) => {
                 let engine = self.clone();
-                let begun = (self.rt.now(), self.hosts.get());
                 let rest = async move {
                     let result = io.await;
-                    engine.give_way(tag, begun).await;
+                    turn.end(result.is_ok());
                     engine.ended(tag, result);
                     engine.run();
                     engine.changed.notify_all();

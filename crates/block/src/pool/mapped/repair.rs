@@ -7,13 +7,8 @@ use flashyard_logstore::Tag as StoreTag;
 use flashyard_logstore::format::{BLOCK, BLOCK_SECTORS, SECTOR};
 use flashyard_runtime::{Buf, Data};
 
-use flashyard_time::Time;
-
 use super::engine::{BUFFER_PAUSE, Engine};
 use crate::{Copies, Device, DeviceExt, Done, IoError, Tag};
-
-/// Pauses of a scrub for each read of it, while hosts do I/O.
-const PAUSES: u64 = 3;
 
 impl Engine {
     /// Reads all of an I/O of the store, from each copy, into `into`. What is good on no copy reads
@@ -156,15 +151,6 @@ impl Engine {
                 self.scrub_healed
                     .set(self.scrub_healed.get() + healed as u64);
             }
-        }
-    }
-
-    /// Holds the answer of a read of a scrub up, while hosts do I/O: it takes a fourth of the time.
-    pub(super) async fn give_way(&self, tag: StoreTag, (begun, hosts): (Time, u64)) {
-        let is_scrub = self.store.borrow().io(tag).is_scrub();
-        if is_scrub && self.hosts.get() != hosts {
-            let took = self.rt.now().since(begun);
-            self.rt.sleep(took.scale(PAUSES, 1)).await;
         }
     }
 

@@ -1,11 +1,19 @@
 //! Scrubs of a mapped pool: everything is read and verified in the background.
 
-use flashyard_logstore::{Refused, Store};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
 
-use super::engine::Asked;
+use flashyard_logstore::format::BLOCK;
+use flashyard_logstore::{Refused, Store, Tag as StoreTag};
+use flashyard_sched::{Class, Op};
+
+use super::engine::{Asked, Engine};
 use super::{MappedPool, failed};
 use crate::pool::error::PoolError;
 use crate::pool::facts::Scrub;
+use crate::turns::Taken;
+use crate::{Step, SystemWork};
 
 impl MappedPool {
     /// Reads and verifies everything in the background, all copies of it where there are several,
@@ -48,5 +56,44 @@ impl MappedPool {
             repaired: self.inner.engine.scrub_healed.get(),
             unresolved: found.lost,
         })
+    }
+}
+
+impl Engine {
+    /// The turn of a read of a scrub, of all copies; nothing when the engine is stopped. Writes that
+    /// wait for room may wait for the segment that is read: while there are such it takes none.
+    pub(super) async fn scrub_turn(&self, tag: StoreTag) -> Option<Taken> {
+        let step = self.scrub_step(tag);
+        let mut turn = pin!(self.queue.take(step));
+        loop {
+            if self.store.borrow().is_starved() {
+                return Some(Taken::default());
+            }
+            let mut changed = pin!(self.changed.notified());
+            let taken = poll_fn(|context| match turn.as_mut().poll(context) {
+                Poll::Ready(turn) => Poll::Ready(Some(turn)),
+                Poll::Pending => changed.as_mut().poll(context).map(|()| None),
+            });
+            if let Some(turn) = taken.await {
+                return turn;
+            }
+        }
+    }
+
+    fn scrub_step(&self, tag: StoreTag) -> Step {
+        let (store, scale) = (
+            self.store.borrow(),
+            u64::from(self.device.info().block_size),
+        );
+        let io = store.io(tag);
+        let lba = io.block * BLOCK as u64 / scale;
+        let copies = self.device.copies().map_or(1, |copies| copies.stored(lba));
+        Step {
+            work: SystemWork::Scrub,
+            class: Class::Background,
+            op: Op::Read,
+            bytes: u64::from(io.blocks) * (BLOCK * copies.max(1)) as u64,
+            lba,
+        }
     }
 }

@@ -157,6 +157,7 @@ impl Device for Volume {
     }
 
     fn take_turns(&self, turns: &Rc<dyn Turns>) {
+        self.inner.engine.queue.set(turns);
         self.inner.below.take_turns(turns);
     }
 
