@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
+use std::task::Waker;
 
 use flashyard_time::{Duration, Time};
 
@@ -65,6 +66,13 @@ impl Rt {
     /// gathered.
     pub fn turn_end(&self) -> TurnEnd {
         TurnEnd::new(self.core.clone())
+    }
+
+    /// The same on behalf of a task that waits for something else: `waker`, which is that task's,
+    /// is woken at the end of this turn. It need not be polled before only to begin to wait.
+    #[inline]
+    pub fn turn_end_for(&self, waker: Waker) -> TurnEnd {
+        TurnEnd::begun(self.core.clone(), waker)
     }
 
     /// Listens for TCP connections (address reuse on, backlog 1024). Errors of the operating

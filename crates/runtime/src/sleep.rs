@@ -88,6 +88,12 @@ impl TurnEnd {
     pub(crate) fn new(core: Rc<Core>) -> Self {
         Self { core, turn: None }
     }
+
+    /// Has begun already: `waker` is woken at the end of this turn.
+    pub(crate) fn begun(core: Rc<Core>, waker: Waker) -> Self {
+        let turn = Some(core.wait_for_turn_end(waker));
+        Self { core, turn }
+    }
 }
 
 impl Future for TurnEnd {

@@ -80,7 +80,7 @@ impl Connection {
     /// A connection that has just been accepted.
     pub(crate) fn new(core: Rc<Core>, id: ConnectionId, stream: TcpStream) -> Rc<Self> {
         let limits = &core.target().config().limits;
-        let outbox = Outbox::new(limits.admin_output_bytes);
+        let outbox = Outbox::new(core.rt(), limits.admin_output_bytes);
         let deadline = core.rt().now() + limits.initialize_deadline;
         stream.set_patience(limits.stall_deadline);
         let counted = core.target().census().connection();

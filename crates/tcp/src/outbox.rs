@@ -14,7 +14,7 @@ use flashyard_engine::front::{Budget, Held, PendingSample};
 use flashyard_nvme::tcp::{C2HData, CapsuleResp, Crc32c, MAX_HEADER, Outgoing};
 use flashyard_nvme::{Allowance, CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Data, Gather, PAGE};
+use flashyard_runtime::{Data, Gather, PAGE, Rt, TurnEnd};
 
 use crate::coalesce::{Coalescer, Coalescing, Pushed};
 
@@ -36,9 +36,12 @@ static ZEROES: [u8; PAGE] = [0; PAGE];
 
 /// The output of one connection.
 pub(crate) struct Outbox {
+    rt: Rt,
     state: RefCell<State>,
-    /// The sending task, while it waits.
+    /// The sending task, while it waits and has not been called.
     sender: Cell<Option<Waker>>,
+    /// The end of the turn that the sending task has been called for.
+    called: Cell<Option<TurnEnd>>,
     /// Wakes who waits for room.
     drained: Notify,
     bytes: Cell<usize>,
@@ -84,10 +87,12 @@ pub(crate) struct Parcel {
 
 impl Outbox {
     /// An empty outbox that has room until it holds `bytes_max`.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(rt: &Rt, bytes_max: usize) -> Self {
         Self {
+            rt: rt.clone(),
             state: RefCell::default(),
             sender: Cell::new(None),
+            called: Cell::new(None),
             drained: Notify::new(),
             bytes: Cell::new(0),
             sent_bytes: Cell::new(0),
@@ -240,7 +245,7 @@ impl Outbox {
     fn pushed(&self, state: &mut State, what: Pushed, bytes: usize) {
         self.bytes.set(self.bytes.get() + bytes);
         state.filling.pdus += 1;
-        let mut look = state.coalescer.push(what, bytes);
+        let look = state.coalescer.push(what, bytes);
         if state.coalescer.is_alone()
             || state.filling.pdus >= PARCEL_PDUS
             || state.filling.gather.len() >= PARCEL_BYTES
@@ -249,10 +254,9 @@ impl Outbox {
             let parcel = state.next_filling();
             state.full.push_back(parcel);
             state.coalescer.taken();
-            look = true;
-        }
-        if look {
             self.wake_sender();
+        } else if look {
+            self.call_sender();
         }
     }
 
@@ -442,8 +446,8 @@ mod tests {
 
     use super::*;
 
-    /// What a connection of some tenant may have.
-    fn budget(bytes: usize) -> Rc<Budget> {
+    /// A core on which a connection may have so much.
+    fn core(bytes: usize) -> Rc<Core> {
         let target = Target::new(TargetConfig {
             nqn_prefix: "nqn.2026-11.test".into(),
             target_uuid: [1; 16],
@@ -455,7 +459,7 @@ mod tests {
             cores: 1,
         });
         let rt = World::new(Config::calm(1)).machine(1).rt(0);
-        Core::start(rt, target, 0).budget(TenantId(1))
+        Core::start(rt, target, 0)
     }
 
     /// Memory of answers that are never sent goes back to those who share it, wherever the answers
@@ -463,13 +467,14 @@ mod tests {
     #[test]
     fn what_is_not_sent_is_given_back() {
         const BYTES: usize = 64 << 10;
-        let budget = budget(16 * BYTES);
+        let core = core(16 * BYTES);
+        let budget = core.budget(TenantId(1));
         let free = || {
             std::iter::from_fn(|| budget.try_reserve(BYTES))
                 .collect::<Vec<_>>()
                 .len()
         };
-        let outbox = Outbox::new(1 << 20);
+        let outbox = Outbox::new(core.rt(), 1 << 20);
         outbox.set_budget(budget.clone());
         let push = || {
             let held = budget.try_reserve(BYTES).expect("there is room");

@@ -35,8 +35,7 @@ fn serve(core: Rc<Core>, id: ConnectionId, stream: TcpStream) -> Rc<dyn front::C
 
 /// The sending task of a connection.
 async fn send(connection: Rc<Connection>) {
-    let rt = connection.core().rt().clone();
-    while let Some(mut parcel) = connection.outbox().next(&rt).await {
+    while let Some(mut parcel) = connection.outbox().next().await {
         let (result, gather) = connection.stream().send(parcel.gather).await;
         parcel.gather = gather;
         connection.outbox().sent(parcel);

@@ -5,8 +5,6 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use flashyard_runtime::Rt;
-
 use super::{Outbox, Parcel, SPARES};
 use crate::coalesce::Due;
 
@@ -27,7 +25,7 @@ impl Outbox {
 
     /// Waits for something to send; `None` once closed. What is not a full parcel is taken at the
     /// end of the turn in which it is due, so that all who answer in that turn are in it.
-    pub(crate) async fn next(&self, rt: &Rt) -> Option<Parcel> {
+    pub(crate) async fn next(&self) -> Option<Parcel> {
         loop {
             if self.closed.get() {
                 return None;
@@ -35,14 +33,15 @@ impl Outbox {
             if let Some(parcel) = self.state.borrow_mut().full.pop_front() {
                 return Some(parcel);
             }
-            let due = self.state.borrow().coalescer.due(rt.turn_time());
+            let due = self.state.borrow().coalescer.due(self.rt.turn_time());
             match due {
                 Due::Now => {
-                    rt.turn_end().await;
+                    let called = self.called.take();
+                    called.unwrap_or_else(|| self.rt.turn_end()).await;
                     return self.take();
                 }
                 Due::At(time) => {
-                    let mut late = rt.sleep_until(time);
+                    let mut late = self.rt.sleep_until(time);
                     self.woken_or(|context| Pin::new(&mut late).poll(context).is_ready())
                         .await;
                 }
@@ -54,6 +53,8 @@ impl Outbox {
     /// The sending task waits until it is woken, or `other` is true.
     async fn woken_or(&self, mut other: impl FnMut(&mut Context<'_>) -> bool) {
         let mut waits = false;
+        // What it was called for is over.
+        self.called.set(None);
         poll_fn(|context| {
             let woken = self.sender.take().is_none() && waits;
             if woken || other(context) {
@@ -66,6 +67,16 @@ impl Outbox {
         .await;
     }
 
+    /// Has the sending task look at the end of this turn, which is when it may send what is not a
+    /// full parcel: polled before, it could only begin to wait for that.
+    #[inline]
+    pub(super) fn call_sender(&self) {
+        if let Some(sender) = self.sender.take() {
+            self.called.set(Some(self.rt.turn_end_for(sender)));
+        }
+    }
+
+    /// Has the sending task look in this turn.
     #[inline]
     pub(super) fn wake_sender(&self) {
         if let Some(sender) = self.sender.take() {
