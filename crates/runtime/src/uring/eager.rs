@@ -9,6 +9,10 @@
 //! than a call for each. What it does not finish becomes a request of the ring: a receive when the
 //! core is about to sleep, when nothing has come for a while, or when sockets get many; a send when
 //! the socket does not take all of it. Until then neither is in the table of operations.
+//!
+//! The calls are made by `syscall(2)`: those that the C library has for them are points where a
+//! thread can be cancelled, which it writes down by atomic instructions before and after each call.
+//! No thread of ours is ever cancelled, and no call of these waits.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -90,7 +94,8 @@ impl Eager {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the message points to so many pieces, and those to bytes, which belong to the
         // gather and stay as they are during the call, which only reads them.
-        let result = unsafe { libc::sendmsg(socket.fd(), &raw const message, flags) };
+        let result =
+            unsafe { libc::syscall(libc::SYS_sendmsg, socket.fd(), &raw const message, flags) };
         match taken(result) {
             Err(error) if is_passing(&error) => Ok(0),
             result => result,
@@ -150,7 +155,7 @@ fn receive_into(fd: RawFd, room: &mut Room) -> io::Result<usize> {
     message.msg_iovlen = pieces.len();
     // SAFETY: the message points to two pieces, and those to memory without another user during
     // the call.
-    taken(unsafe { libc::recvmsg(fd, &raw mut message, libc::MSG_DONTWAIT) })
+    taken(unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_DONTWAIT) })
 }
 
 #[inline]
@@ -168,12 +173,26 @@ fn judge(result: io::Result<Outcome>) -> Tried {
 #[inline]
 unsafe fn receive_bytes(fd: RawFd, start: *mut u8, len: usize) -> io::Result<usize> {
     // SAFETY: the caller's promise.
-    taken(unsafe { libc::recv(fd, start.cast(), len, libc::MSG_DONTWAIT) })
+    taken(unsafe {
+        let (nobody, none) = (
+            std::ptr::null_mut::<libc::sockaddr>(),
+            std::ptr::null_mut::<u32>(),
+        );
+        libc::syscall(
+            libc::SYS_recvfrom,
+            fd,
+            start,
+            len,
+            libc::MSG_DONTWAIT,
+            nobody,
+            none,
+        )
+    })
 }
 
 /// The number of bytes that a call has moved.
 #[inline]
-fn taken(result: libc::ssize_t) -> io::Result<usize> {
+fn taken(result: libc::c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
