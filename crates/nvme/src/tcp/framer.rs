@@ -113,15 +113,19 @@ impl Framer {
     /// for the TermReq.
     #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Violation> {
-        if self.section == Section::Header
-            && let Some(plain) = self.rules.plain(input)
-        {
-            *input = plain.rest;
-            self.headers += 1;
-            if plain.data != 0 {
-                self.enter_data(plain.data);
+        if self.section == Section::Header {
+            // How every piece of input ends that ends with a PDU.
+            if input.is_empty() {
+                return Ok(None);
             }
-            return Ok(Some(Event::Pdu(plain.header)));
+            if let Some(plain) = self.rules.plain(input) {
+                *input = plain.rest;
+                self.headers += 1;
+                if plain.data != 0 {
+                    self.enter_data(plain.data);
+                }
+                return Ok(Some(Event::Pdu(plain.header)));
+            }
         }
         self.next_piece(input)
     }
