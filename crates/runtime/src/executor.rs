@@ -3,6 +3,7 @@
 //! of the turn; then the driver submits once.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::task::Waker;
@@ -29,11 +30,13 @@ const POLLS_PER_TURN: usize = 4096;
 /// runs: a waker, the drop of a future or of an operation.
 pub(crate) struct Core {
     index: usize,
+    /// The machine is a simulated one.
+    simulated: bool,
     driver: RefCell<Driver>,
     table: RefCell<Table>,
     queue: Rc<Queue>,
     timers: RefCell<Timers>,
-    turn_waiters: RefCell<Vec<Waker>>,
+    turn_waiters: RefCell<VecDeque<Waker>>,
     turns: Cell<u64>,
     turn_time: Cell<Time>,
     closed: Cell<bool>,
@@ -57,7 +60,6 @@ pub(crate) struct Turn {
 struct Scratch {
     done: Vec<Completion>,
     woken: Vec<TaskId>,
-    wakers: Vec<Waker>,
 }
 
 impl Core {
@@ -65,6 +67,7 @@ impl Core {
     pub(crate) fn new(index: usize, registration: Registration, mut driver: Driver) -> Rc<Self> {
         Rc::new(Self {
             index,
+            simulated: matches!(driver, Driver::Sim(_)),
             turn_time: Cell::new(driver.now()),
             driver: RefCell::new(driver),
             table: RefCell::default(),
@@ -265,7 +268,7 @@ impl Core {
 
     /// Whether the machine is a simulated one.
     pub(crate) fn is_simulated(&self) -> bool {
-        matches!(&*self.driver.borrow(), Driver::Sim(_))
+        self.simulated
     }
 
     /// The future of an operation was dropped.
@@ -291,7 +294,7 @@ impl Core {
 
     /// Has `waker` woken at the end of this turn. Returns this turn's number.
     pub(crate) fn wait_for_turn_end(&self, waker: Waker) -> u64 {
-        self.turn_waiters.borrow_mut().push(waker);
+        self.turn_waiters.borrow_mut().push_back(waker);
         self.turns.get()
     }
 
@@ -314,16 +317,20 @@ impl Core {
     /// Reaps ended operations; whether a peer or a device ended any of them.
     fn reap(&self) -> bool {
         let before = self.table.borrow().arrivals();
-        let mut done = std::mem::take(&mut self.scratch.borrow_mut().done);
+        let mut scratch = self.scratch.borrow_mut();
         self.driver
             .borrow_mut()
-            .reap(&mut self.table.borrow_mut(), &mut done);
-        // A core that polls mostly finds nothing, and draining nothing has a cost.
-        if !done.is_empty() {
+            .reap(&mut self.table.borrow_mut(), &mut scratch.done);
+        // A core that polls mostly finds nothing, and taking and draining nothing has a cost.
+        if scratch.done.is_empty() {
+            drop(scratch);
+        } else {
+            let mut done = std::mem::take(&mut scratch.done);
+            drop(scratch);
             done.drain(..)
                 .for_each(|completion| self.finish(completion));
+            self.scratch.borrow_mut().done = done;
         }
-        self.scratch.borrow_mut().done = done;
         self.wake_direct();
         self.table.borrow().arrivals() > before
     }
@@ -357,9 +364,8 @@ impl Core {
 
     /// Runs tasks until none is ready; whether one was.
     fn run_ready(&self) -> bool {
-        let simulated = matches!(&*self.driver.borrow(), Driver::Sim(_));
         for polls in 0..POLLS_PER_TURN {
-            let place = if simulated { self.pick() } else { 0 };
+            let place = if self.simulated { self.pick() } else { 0 };
             if !self.queue.run(place) {
                 return polls > 0;
             }
@@ -377,14 +383,17 @@ impl Core {
 
     /// Wakes those who wait for the end of the turn; whether there were any.
     fn end_turn(&self) -> bool {
-        if self.turn_waiters.borrow().is_empty() {
+        let waiting = self.turn_waiters.borrow().len();
+        if waiting == 0 {
             return false;
         }
         self.turns.set(self.turns.get() + 1);
-        let mut wakers = std::mem::take(&mut self.scratch.borrow_mut().wakers);
-        std::mem::swap(&mut wakers, &mut *self.turn_waiters.borrow_mut());
-        wakers.drain(..).for_each(Waker::wake);
-        self.scratch.borrow_mut().wakers = wakers;
+        // Mostly it is one, so no list is made of them. Who comes meanwhile waits for the next end.
+        for _ in 0..waiting {
+            let first = self.turn_waiters.borrow_mut().pop_front();
+            let Some(waker) = first else { break };
+            waker.wake();
+        }
         true
     }
 }

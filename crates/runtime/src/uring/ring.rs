@@ -317,7 +317,9 @@ impl Drive for Uring {
     }
 
     fn reap(&mut self, table: &mut Table, done: &mut Vec<Completion>) {
-        done.append(&mut self.early);
+        if !self.early.is_empty() {
+            done.append(&mut self.early);
+        }
         self.zones.reap(done);
         loop {
             let Some(entry) = self.ring.completion().next() else {
