@@ -75,7 +75,16 @@ fn wake(data: *const ()) {
         }
         _ => false,
     });
-    if !here.unwrap_or(false) && core < SIMULATED {
+    if !here.unwrap_or(false) {
+        wake_elsewhere(core, id);
+    }
+}
+
+/// Apart, so that the wakes of a core's own tasks, which are nearly all, save no registers for it.
+#[cold]
+#[inline(never)]
+fn wake_elsewhere(core: usize, id: TaskId) {
+    if core < SIMULATED {
         Remote::of(core).wake(id);
     }
 }
