@@ -94,7 +94,12 @@ impl Account {
         }
     }
 
+    #[inline]
     pub(super) fn charge(&mut self, cause: Cause, ns: u64) {
+        // Most of what is looked at waited for nothing.
+        if ns == 0 {
+            return;
+        }
         self.windows[0].causes.charge(cause, ns);
         self.recent_io.charge(cause, ns);
     }
