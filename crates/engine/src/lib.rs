@@ -80,7 +80,7 @@ pub mod front {
         Command, End, Failure, Front, HalfData, HostData, Namespace, Pair, Queue, Success, Work,
         execute, start,
     };
-    pub use crate::quota::{Budget, Held, MemoryQuota, Reservation};
+    pub use crate::quota::{Budget, Held, MemoryQuota, Reservation, buffer};
     pub use crate::sample::PendingSample;
     pub use crate::subsystems::{AdminSeat, Caller, ConnectFailure, IoSeat};
     pub use crate::waiting::TellWithdrawn;

@@ -393,7 +393,7 @@ impl Drop for Passed<'_> {
 /// devices take for themselves is beyond what is left to them. Nobody waits for it: it is the turn
 /// of this I/O, and nothing could end the wait.
 #[inline]
-pub(crate) fn buffer(bytes: usize) -> Result<Buf, IoError> {
+pub fn buffer(bytes: usize) -> Result<Buf, IoError> {
     Buf::take(bytes).ok_or(IoError::Busy)
 }
 

@@ -10,7 +10,7 @@ use flashyard_engine::front::{
 use flashyard_nvme::tcp::{MAX_HEADER, Outgoing};
 use flashyard_nvme::{CompletionQueueEntry, Status};
 use flashyard_runtime::sync::Notify;
-use flashyard_runtime::{Buf, CommandPool, Data};
+use flashyard_runtime::{CommandPool, Data};
 use flashyard_time::Time;
 
 use crate::capsule::QueuePair;
@@ -194,8 +194,8 @@ impl Front for TcpFront {
     type Fetch<'a> = Arrival<'a>;
 
     /// Sends an R2T for all of the data.
-    fn fetch(&self, cid: u16, buf: Buf, held: Option<Held>) -> Arrival<'_> {
-        let (r2t, arrival) = self.transfers.begin(cid, buf, held);
+    fn fetch(&self, cid: u16, bytes: usize, held: Option<Held>) -> Arrival<'_> {
+        let (r2t, arrival) = self.transfers.begin(cid, bytes, held);
         let mut pdu = [0; MAX_HEADER];
         let len = r2t.encode(self.how, &mut pdu);
         self.outbox().push(Pushed::AtOnce, &pdu[..len]);

@@ -1,6 +1,9 @@
 //! Write data on their way: each R2T has a place, which its transfer tag names. A command gets one
-//! R2T for all of its data, once there is a buffer for them. Of a command that is aborted meanwhile
-//! the data may still come: they are received and forgotten.
+//! R2T for all of its data, once there is a share of memory for them. The buffer is taken with the
+//! first of them: of a deep queue of large writes those buffers are in use then that are received
+//! into or are at the device, and not as many as there are R2Ts, which the processor's cache could
+//! not hold. Of a command that is aborted meanwhile the data may still come: they are received and
+//! forgotten.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,6 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use flashyard_block::IoError;
 use flashyard_engine::front::{Failure, Held};
 use flashyard_nvme::Status;
 use flashyard_nvme::tcp::{H2CData, H2cTransfer, R2T, Violation};
@@ -36,6 +40,7 @@ struct Places {
 
 struct Place {
     rules: H2cTransfer,
+    bytes: usize,
     memory: Memory,
     /// The command waits for them.
     wanted: bool,
@@ -49,23 +54,26 @@ struct Place {
 
 /// Where the data go.
 enum Memory {
+    /// Nothing has come yet. What the buffer is going to be counted against.
+    Promised(Option<Held>),
     /// A buffer, and what it is counted against.
     Here(Buf, Option<Held>),
     /// The kernel receives into it.
     Lent(Option<Held>),
+    /// They go nowhere: nobody wants them, or the system had no memory.
     None,
 }
 
 impl Transfers {
-    /// Makes a place for the data of command `cid`, which fill `buf`, counted against `held`; gives
-    /// the R2T to be sent and the wait for them.
-    pub(crate) fn begin(&self, cid: u16, buf: Buf, held: Option<Held>) -> (R2T, Arrival<'_>) {
+    /// Makes a place for so many bytes of data of command `cid`, counted against `held`; gives the
+    /// R2T to be sent and the wait for them.
+    pub(crate) fn begin(&self, cid: u16, bytes: usize, held: Option<Held>) -> (R2T, Arrival<'_>) {
         let mut places = self.places.borrow_mut();
         let ttag = places.free.pop().unwrap_or_else(|| {
             places.by_tag.push(None);
             u16::try_from(places.by_tag.len() - 1).expect("a queue has fewer than 65,536 commands")
         });
-        let length = u32::try_from(buf.len()).expect("a buffer is shorter than 4 GiB");
+        let length = u32::try_from(bytes).expect("a transfer is shorter than 4 GiB");
         let r2t = R2T {
             cccid: cid,
             ttag,
@@ -75,7 +83,8 @@ impl Transfers {
         let rules = H2cTransfer::new(&r2t);
         let place = Place {
             rules,
-            memory: Memory::Here(buf, held),
+            bytes,
+            memory: Memory::Promised(held),
             wanted: true,
             digest_ok: true,
             done: false,
@@ -97,6 +106,7 @@ impl Transfers {
         let mut places = self.places.borrow_mut();
         let place = places.get(pdu.ttag).ok_or(Violation::tag())?;
         place.rules.accept(pdu)?;
+        place.take_memory();
         places.receiving = Some(pdu.ttag);
         Ok(())
     }
@@ -179,6 +189,20 @@ impl Transfers {
     }
 }
 
+impl Place {
+    /// Takes the buffer that is promised. What it is counted against sees to it that there is one,
+    /// unless the system has no memory.
+    fn take_memory(&mut self) {
+        if let Memory::Promised(held) = &mut self.memory {
+            let held = held.take();
+            self.memory = match Buf::take(self.bytes) {
+                Some(buf) => Memory::Here(buf, held),
+                None => Memory::None,
+            };
+        }
+    }
+}
+
 impl Places {
     fn get(&mut self, ttag: u16) -> Option<&mut Place> {
         self.by_tag.get_mut(usize::from(ttag))?.as_mut()
@@ -194,7 +218,7 @@ impl Places {
         }
         place.wanted = false;
         place.waker = None;
-        if let Memory::Here(..) = place.memory {
+        if let Memory::Here(..) | Memory::Promised(_) = place.memory {
             place.memory = Memory::None;
         }
         self.unwanted.push_back(ttag);
@@ -233,7 +257,8 @@ impl Future for Arrival<'_> {
             let memory = std::mem::replace(&mut place.memory, Memory::None);
             return Poll::Ready(match memory {
                 Memory::Here(buf, held) if place.digest_ok => Ok((buf, held)),
-                _ => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
+                Memory::Here(..) => Err(Status::TRANSIENT_TRANSPORT_ERROR.into()),
+                _ => Err(IoError::Busy.into()),
             });
         }
         if closed {
@@ -267,8 +292,47 @@ mod tests {
     }
 
     fn begin(transfers: &Transfers, cid: u16, len: u32) -> (R2T, Arrival<'_>) {
-        let buf = Buf::take_zeroed(len as usize).expect("memory for one");
-        transfers.begin(cid, buf, None)
+        transfers.begin(cid, len as usize, None)
+    }
+
+    fn poll(mut arrival: Arrival<'_>) -> Poll<Result<(Buf, Option<Held>), Failure>> {
+        Pin::new(&mut arrival).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// A queue may have asked for more than there is memory, as long as the data come one after the
+    /// other and have gone on before the next ones come.
+    #[test]
+    fn memory_is_taken_when_data_come() {
+        const LONG: u32 = 2 << 20;
+        let transfers = Transfers::default();
+        let all: Vec<_> = (0..100).map(|cid| begin(&transfers, cid, LONG)).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| Buf::take(LONG as usize)).collect();
+        assert!(taken.len() < all.len(), "they would not all fit");
+        drop(taken);
+        for (r2t, arrival) in all {
+            assert!(transfers.accept(&data(&r2t, 0, LONG)).is_ok());
+            transfers.put(r2t.ttag, LONG as usize - 1, &[7]);
+            transfers.end_pdu(r2t.ttag, true);
+            let Poll::Ready(Ok((buf, None))) = poll(arrival) else {
+                panic!("the data of {} are here", r2t.cccid)
+            };
+            assert_eq!((buf.len(), buf.last()), (LONG as usize, Some(&7)));
+        }
+    }
+
+    #[test]
+    fn data_without_memory_go_nowhere_and_their_command_may_be_tried_again() {
+        let transfers = Transfers::default();
+        let (r2t, arrival) = begin(&transfers, 0, LARGE);
+        let taken: Vec<_> = std::iter::from_fn(|| Buf::take(LARGE as usize)).collect();
+        assert!(transfers.accept(&data(&r2t, 0, LARGE)).is_ok());
+        drop(taken);
+        assert!(transfers.lend(r2t.ttag).is_none());
+        transfers.put(r2t.ttag, 0, &[7]);
+        transfers.end_pdu(r2t.ttag, true);
+        let polled = poll(arrival);
+        let busy = Failure::Device(IoError::Busy).status();
+        assert!(matches!(polled, Poll::Ready(Err(failure)) if failure.status() == busy));
     }
 
     /// What comes for a command that was aborted goes nowhere, however many others are aborted and

@@ -12,7 +12,7 @@ use flashyard_controller::pcie::{Segment, prp};
 use flashyard_controller::{IoOp, Transfer};
 use flashyard_engine::front::{
     self, Command, ConnectionId, End, Failure, Front, Held, IoSeat, PendingSample, Queue,
-    TellWithdrawn, Way, Work, execute, start,
+    TellWithdrawn, Way, Work, buffer, execute, start,
 };
 use flashyard_nvme::command::{Fuse, Psdt};
 use flashyard_nvme::{CompletionQueueEntry, Status, SubmissionQueueEntry};
@@ -337,8 +337,13 @@ impl Front for FunctionFront {
     }
 
     /// The data are there: they are copied at once.
-    fn fetch(&self, cid: u16, mut buf: Buf, held: Option<Held>) -> Self::Fetch<'_> {
-        ready(self.copy(cid, &mut buf).map(|()| (buf, held)))
+    fn fetch(&self, cid: u16, bytes: usize, held: Option<Held>) -> Self::Fetch<'_> {
+        let copied = || {
+            let mut buf = buffer(bytes)?;
+            self.copy(cid, &mut buf)?;
+            Ok((buf, held))
+        };
+        ready(copied())
     }
 
     fn answer(&self, cid: u16, end: End<'_>) {

@@ -302,8 +302,7 @@ async fn write_fetched<F: Front>(
     let held = queue.reserve(cid, bytes).await?;
     let asked = rt.turn_time();
     let admission = turn(queue, cid, &command.namespace, ask, false).await?;
-    let buf = buffer(bytes)?;
-    let mut fetched = pin!(queue.fetch(cid, buf, Some(held)));
+    let mut fetched = pin!(queue.fetch(cid, bytes, held));
     let deadline = queue.core().target().config().limits.turn_deadline;
     let (fetched, admission) = match soon(rt, deadline, fetched.as_mut()).await {
         Some(fetched) => (fetched, Some(admission)),

@@ -44,9 +44,9 @@ pub trait Front: 'static {
         None
     }
 
-    /// Asks the host for the data of command `cid`, which fill `buf` and are counted against
-    /// `held`. Begins when called.
-    fn fetch(&self, cid: u16, buf: Buf, held: Option<Held>) -> Self::Fetch<'_>;
+    /// Asks the host for the data of command `cid`: so many bytes, for which there is a share of
+    /// memory, which `held` may be. The memory itself is taken when they come. Begins when called.
+    fn fetch(&self, cid: u16, bytes: usize, held: Option<Held>) -> Self::Fetch<'_>;
 
     /// Answers command `cid`, once.
     fn answer(&self, cid: u16, end: End<'_>);

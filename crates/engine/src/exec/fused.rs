@@ -13,7 +13,7 @@ use super::front::{End, Failure, Front, HostData, Success};
 use super::queue::{Namespace, Queue};
 use super::rare;
 use crate::ledger::Past;
-use crate::quota::{Budget, Held, Reservation, buffer};
+use crate::quota::{Budget, Held, Reservation};
 use crate::waiting::TakenBack;
 
 /// A checked pair; the first half is the Compare.
@@ -129,18 +129,16 @@ async fn data<F: Front>(
         0 => None,
         count => Some(queue.reserve(cids[0], count * charge).await?),
     };
-    let mut begin = |cid, half| {
-        Ok::<Source<'_, F>, IoError>(match half {
-            HalfData::Here(data) => Source::Here(data),
-            HalfData::Fetch => {
-                let held = held.as_mut().map(|held| held.split(charge));
-                Source::Coming(queue.front().fetch(cid, buffer(bytes)?, held))
-            }
-        })
+    let mut begin = |cid, half| match half {
+        HalfData::Here(data) => Source::<F>::Here(data),
+        HalfData::Fetch => {
+            let held = held.as_mut().map(|held| held.split(charge));
+            Source::Coming(queue.front().fetch(cid, bytes, held))
+        }
     };
     let [compare, write] = halves;
     // Both are asked for before either is awaited: a host may send the two in any order.
-    let (compare, write) = (begin(cids[0], compare)?, begin(cids[1], write)?);
+    let (compare, write) = (begin(cids[0], compare), begin(cids[1], write));
     let both = async { Ok([compare.data().await?, write.data().await?]) };
     let both = queue.waiting().unless_unwanted(cids[0], both).await;
     both.map_err(TakenBack::error)?

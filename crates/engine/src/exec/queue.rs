@@ -225,14 +225,14 @@ impl<F: Front> Queue<F> {
         self.unless_withdrawn(cid, admitted).await
     }
 
-    /// Has the host's data fetched into `buf` and waits for them.
+    /// Has so many bytes fetched from the host, counted against `held`, and waits for them.
     pub(super) async fn fetch(
         &self,
         cid: u16,
-        buf: Buf,
-        held: Option<Held>,
+        bytes: usize,
+        held: Held,
     ) -> Result<(Buf, Option<Held>), Failure> {
-        let fetch = self.front.fetch(cid, buf, held);
+        let fetch = self.front.fetch(cid, bytes, Some(held));
         let fetched = self.waiting.unless_unwanted(cid, fetch).await;
         fetched.map_err(TakenBack::error)?
     }

@@ -178,7 +178,6 @@ async fn fetch<F: Front>(
     bytes: usize,
     held: Held,
 ) -> Result<(Buf, Memory), Failure> {
-    let buf = buffer(bytes)?;
-    let (buf, held) = queue.fetch(cid, buf, Some(held)).await?;
+    let (buf, held) = queue.fetch(cid, bytes, held).await?;
     Ok((buf, Memory::Fetched(held)))
 }

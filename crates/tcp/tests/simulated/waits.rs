@@ -315,7 +315,7 @@ fn a_pair_by_an_abort_of_either_half() {
 }
 
 /// A pool that has less than is promised: whoever has its turn and finds no buffer is asked to come
-/// again, at once.
+/// again, at once; whose data are fetched, when they have come.
 #[test]
 fn nobody_waits_for_a_buffer() {
     for home in [0, 1] {
@@ -333,12 +333,19 @@ fn nobody_waits_for_a_buffer() {
             };
             let sgl = Sgl::Transport { length: 1 << 20 };
             let begun = bench.host_rt.now();
+            let read = SubmissionQueueEntry::read(1, range, sgl);
+            let status = io.command(read, &[]).await.status();
+            assert!(status.is(Status::COMMAND_INTERRUPTED), "{status}");
             for entry in [
-                SubmissionQueueEntry::read(1, range, sgl),
                 SubmissionQueueEntry::write(1, range, sgl),
                 SubmissionQueueEntry::compare(1, range, sgl),
             ] {
-                let status = io.command(entry, &[]).await.status();
+                io.submit(entry, &[]).await;
+                let Incoming::R2t(r2t) = io.next().await else {
+                    panic!("an R2T comes first")
+                };
+                io.send_requested(&r2t, &vec![7; 1 << 20], 1 << 20).await;
+                let status = io.response().await.status();
                 assert!(status.is(Status::COMMAND_INTERRUPTED), "{status}");
             }
             let waited = bench.host_rt.now().since(begun);
