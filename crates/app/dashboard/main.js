@@ -71,9 +71,8 @@ async function askAll() {
   past.takeEvents(happened.events);
   world.events = [...world.events, ...happened.events].slice(-EVENTS_MOST);
   if (isSeldom) {
-    const all = await Promise.all([api.tenants(), api.devices(), api.pools(), api.volumes(), api.snapshots()]);
-    [world.tenants, world.devices, world.pools, world.volumes, world.snapshots] = all;
-    await askStored();
+    [world.tenants, world.devices, world.pools] = await Promise.all([api.tenants(), api.devices(), api.pools()]);
+    await askVolumes();
   }
   round += 1;
   const promises = new Map(status.tenants.map((row) => [row.tenant, row.promise_state]));
@@ -81,8 +80,17 @@ async function askAll() {
   await askWhy();
 }
 
-async function askStored() {
-  const wanted = view() === "pool" ? world.volumes.filter((one) => one.pool === at("name")).slice(0, STORED_MOST) : [];
+// There may be thousands: only where they are shown.
+async function askVolumes() {
+  if (!at("name") || !["tenant", "pool"].includes(view())) {
+    return;
+  }
+  world.volumes = await api.volumes();
+  if (view() === "tenant") {
+    return;
+  }
+  world.snapshots = await api.snapshots();
+  const wanted = world.volumes.filter((one) => one.pool === at("name")).slice(0, STORED_MOST);
   const answers = await Promise.allSettled(wanted.map((one) => api.volume(one.name)));
   const known = new Map(answers.filter((one) => one.status === "fulfilled").map(({ value }) => [value.name, value]));
   world.volumes = world.volumes.map((one) => known.get(one.name) ?? one);
