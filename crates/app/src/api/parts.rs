@@ -143,8 +143,7 @@ impl fmt::Display for NotUnderstood {
             }
             Self::Limit(limit) => write!(
                 f,
-                "`limit` is {limit}, and a part of a list has 1 to {} rows: leave it out for the whole list",
-                LIMIT_MAX
+                "`limit` is {limit}, and a part of a list has 1 to {LIMIT_MAX} rows: leave it out for the whole list"
             ),
             Self::After(why) => write!(f, "`after` is not understood: {why}"),
             Self::NoBody => f.write_str("the operation needs a JSON body"),
