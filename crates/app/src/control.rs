@@ -93,6 +93,9 @@ pub enum Request {
         /// What is to be done.
         change: ArrayChange,
     },
+    /// What one of these makes, if it is not there already with the same settings: a device, pool,
+    /// tenant or volume.
+    CreateIfMissing(Box<Request>),
     /// A new pool.
     CreatePool {
         /// What it is to be.
@@ -274,6 +277,7 @@ impl Request {
     /// answer says it.
     pub fn noun(&self) -> &'static str {
         match self {
+            Self::CreateIfMissing(create) => create.noun(),
             Self::List(kind, _) | Self::Show(kind, _) => kind.plural(),
             Self::CreateDevice(spec) if spec.partition().is_some() => KindName::Partition.plural(),
             Self::GrowPartition { .. } => KindName::Partition.plural(),

@@ -67,6 +67,8 @@ impl IntoResponse for Problem {
 /// The answer to a request that was carried out.
 pub(super) enum Text {
     Json(String),
+    /// What was made, and might have been there.
+    Made(String),
     /// A part of a list, and where the next one is.
     Part(String, HeaderValue),
     /// For Prometheus.
@@ -80,6 +82,7 @@ impl IntoResponse for Text {
     fn into_response(self) -> Answered {
         match self {
             Self::Json(text) => of(StatusCode::OK, "application/json", text + "\n"),
+            Self::Made(text) => of(StatusCode::CREATED, "application/json", text + "\n"),
             Self::Part(text, next) => {
                 let mut answer = Self::Json(text).into_response();
                 answer.headers_mut().insert(header::LINK, next);
@@ -122,9 +125,9 @@ impl Update {
     fn event(self) -> Event {
         match self {
             Self::Progress(progress) => named("progress", &text(&progress)),
-            Self::Done(Text::Json(view) | Text::Part(view, _) | Text::Metrics(view)) => {
-                named("done", &view)
-            }
+            Self::Done(
+                Text::Json(view) | Text::Made(view) | Text::Part(view, _) | Text::Metrics(view),
+            ) => named("done", &view),
             Self::Failed(problem) => named("failed", &text(&problem)),
             Self::Happened(event) => named("event", &text(&event)).id(event.id),
             Self::Beat => Event::default().comment("nothing new"),

@@ -44,6 +44,10 @@ impl Call {
                     ..Query::default()
                 })
             },
+            Request::CreateIfMissing(create) => Self::of(create).with(&Query {
+                if_missing: true,
+                ..Query::default()
+            }),
             Request::ShowTarget => get("/target".to_owned()),
             Request::SetTarget(settings) => {
                 send(Method::PATCH, "/target".to_owned(), text(settings))
@@ -113,7 +117,8 @@ impl Call {
     fn with(mut self, query: &Query) -> Self {
         let query = serde_urlencoded::to_string(query).expect("queries are plain data");
         if !query.is_empty() {
-            self.target = format!("{}?{query}", self.target);
+            let before = if self.target.contains('?') { '&' } else { '?' };
+            self.target = format!("{}{before}{query}", self.target);
         }
         self
     }

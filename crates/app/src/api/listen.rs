@@ -397,6 +397,7 @@ where
         Ok(view) => Ok(match (view.metrics(), view.next()) {
             (Some(metrics), _) => Text::Metrics(metrics.to_owned()),
             (None, Some(next)) => Text::Part(text(&view), query.link_behind(next)),
+            (None, None) if view.is_made() => Text::Made(text(&view)),
             (None, None) => Text::Json(text(&view)),
         }),
         Err(error) => Err(Problem::of(&error)),

@@ -39,6 +39,13 @@ pub(super) fn document() -> Value {
                 },
             },
         });
+        if operation.query.contains(&"if_missing") {
+            let method = operation.method.as_str().to_ascii_lowercase();
+            let mut made = path[&method]["responses"]["200"].clone();
+            made["description"] =
+                json!("With `if_missing`: it was made. 200 says that it was there.");
+            path[method]["responses"]["201"] = made;
+        }
         if let Some(body) = operation.body {
             let content = json!({ "application/json": { "schema": body(&mut bodies) } });
             path[operation.method.as_str().to_ascii_lowercase()]["requestBody"] =

@@ -143,12 +143,13 @@ operations! {
 
     GET "/devices" ["limit", "after"] "All devices, by name."
         -> of::<Vec<DeviceView>> => |p| Ok(Request::List(KindName::Device, p.page()?));
-    POST "/devices" ["force"] "Makes a device; `force` even over what another one holds."
+    POST "/devices" ["force", "if_missing"] "Makes a device; `force` even over what another one holds."
         (DeviceSpec) -> either::<DeviceView, PartitionView> => |p, spec| {
-        Ok(match p.query.force {
-            true => Request::CreateDeviceOver(spec),
-            false => Request::CreateDevice(spec),
-        })
+        match (p.query.force, p.query.if_missing) {
+            (true, true) => Err(NotUnderstood::Both("force", "if_missing")),
+            (true, false) => Ok(Request::CreateDeviceOver(spec)),
+            (false, _) => Ok(p.create(Request::CreateDevice(spec))),
+        }
     };
     GET "/devices/{name}" [] "One device."
         -> of::<DeviceView> => |p| Ok(Request::Show(KindName::Device, p.name));
@@ -212,9 +213,10 @@ operations! {
 
     GET "/pools" ["limit", "after"] "All pools, by name."
         -> of::<Vec<PoolView>> => |p| Ok(Request::List(KindName::Pool, p.page()?));
-    POST "/pools" ["force"] "Makes a pool; `force` even over what the device holds."
+    POST "/pools" ["force", "if_missing"] "Makes a pool; `force` even over what the device holds."
         (PoolSpec) -> of::<PoolView> => |p, spec| {
-        Ok(Request::CreatePool { spec, force: p.query.force })
+        let force = p.query.force;
+        Ok(p.create(Request::CreatePool { spec, force }))
     };
     POST "/pools/import" [] "Takes a pool up that is on a device."
         (FoundPool) -> of::<ImportView> => |_, found| {
@@ -234,9 +236,10 @@ operations! {
 
     GET "/tenants" ["limit", "after"] "All tenants, by name."
         -> of::<Vec<TenantView>> => |p| Ok(Request::List(KindName::Tenant, p.page()?));
-    POST "/tenants" ["force"] "Makes a tenant; `force` even if a device cannot give what it is promised."
+    POST "/tenants" ["force", "if_missing"] "Makes a tenant; `force` even if a device cannot give what it is promised."
         (TenantSpec) -> of::<TenantView> => |p, spec| {
-        Ok(Request::CreateTenant { spec, force: p.query.force })
+        let force = p.query.force;
+        Ok(p.create(Request::CreateTenant { spec, force }))
     };
     GET "/tenants/{name}" [] "One tenant."
         -> of::<TenantView> => |p| Ok(Request::Show(KindName::Tenant, p.name));
@@ -259,9 +262,10 @@ operations! {
 
     GET "/volumes" ["limit", "after"] "All volumes, by name."
         -> of::<Vec<VolumeView>> => |p| Ok(Request::List(KindName::Volume, p.page()?));
-    POST "/volumes" ["force"] "Makes a volume; `force` even if its tenant is promised too much there."
+    POST "/volumes" ["force", "if_missing"] "Makes a volume; `force` even if its tenant is promised too much there."
         (VolumeSpec) -> of::<VolumeView> => |p, spec| {
-        Ok(Request::CreateVolume { spec, force: p.query.force })
+        let force = p.query.force;
+        Ok(p.create(Request::CreateVolume { spec, force }))
     };
     POST "/volumes/import" [] "Takes a volume up that is in a pool."
         (VolumeSpec) -> of::<VolumeView> => |_, spec| {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::text;
 use crate::control::{
     ArrayHow, ArrayOf, ErrorKind, HasKind, HealthCode, How, LIMIT_MAX, NewVersion, NotASnapshot,
-    Page, SnapshotName,
+    Page, Request, SnapshotName,
 };
 use crate::spec::{CompressionName, Document, FaultSpec, KeyText, PolicyName, PoolSpec, Size};
 
@@ -37,6 +37,9 @@ pub(super) struct Query {
     /// Even if it breaks a promise, or what is there is lost.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) force: bool,
+    /// If it is there already with the same settings, that is no error.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) if_missing: bool,
     /// Forget the key of its data as well.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) erase: bool,
@@ -112,6 +115,8 @@ pub(super) enum NotUnderstood {
     Form(&'static str),
     /// No code of what can be wrong.
     Code(String),
+    /// One of these keys, or the other.
+    Both(&'static str, &'static str),
     /// No number of rows.
     Limit(usize),
     /// A part of a list of snapshots is behind one of them.
@@ -145,6 +150,12 @@ impl fmt::Display for NotUnderstood {
                 f,
                 "`limit` is {limit}, and a part of a list has 1 to {LIMIT_MAX} rows: leave it out for the whole list"
             ),
+            Self::Both(one, other) => {
+                write!(
+                    f,
+                    "the query has `{one}` and `{other}`: leave one of them out"
+                )
+            }
             Self::After(why) => write!(f, "`after` is not understood: {why}"),
             Self::NoBody => f.write_str("the operation needs a JSON body"),
             Self::Form(wanted) => write!(f, "the body has to be {wanted} of JSON"),
@@ -241,6 +252,14 @@ impl Parts {
     pub(super) fn code(&self) -> Result<HealthCode, NotUnderstood> {
         let code = HealthCode::from_str(&self.name, false);
         code.map_err(|_| NotUnderstood::Code(self.name.clone()))
+    }
+
+    /// A request that makes something, as the query wants it.
+    pub(super) fn create(&self, create: Request) -> Request {
+        match self.query.if_missing {
+            true => Request::CreateIfMissing(Box::new(create)),
+            false => create,
+        }
     }
 
     pub(super) fn snapshot(&self) -> SnapshotName {

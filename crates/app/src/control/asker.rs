@@ -46,6 +46,11 @@ pub trait Shows: Serialize + 'static {
         None
     }
 
+    /// Whether it was made, and might have been there.
+    fn is_made(&self) -> bool {
+        false
+    }
+
     /// If it is a part of a list with more behind it: what the next one is behind.
     fn next(&self) -> Option<&str> {
         None

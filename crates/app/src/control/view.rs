@@ -32,6 +32,8 @@ pub enum View {
     Done,
     /// The target at a glance.
     Status(Box<StatusView>),
+    /// What was made, and would have been shown if it had been there.
+    Made(Box<View>),
     /// What is wrong.
     Health(HealthView),
     /// Figures for Prometheus, as text.
@@ -74,6 +76,10 @@ impl Shows for View {
             Self::Metrics(text) => Some(text),
             _ => None,
         }
+    }
+
+    fn is_made(&self) -> bool {
+        matches!(self, Self::Made(_))
     }
 
     fn next(&self) -> Option<&str> {

@@ -98,20 +98,24 @@ impl Work<'_> {
     }
 
     fn plan(&self, file: &Document, prune: bool) -> Result<Plan, Fault> {
+        plan(file, &self.applied, &self.present(), prune)
+    }
+
+    /// What a file is held against.
+    pub(super) fn present(&self) -> Present<'_> {
         let graph = &self.graph;
         let pools = graph.all(Kind::Pool).filter_map(|id| graph.pool(id));
         let volumes = graph.all(Kind::Volume).filter_map(|id| graph.volume(id));
         let volumes = volumes.map(|volume| &volume.record);
-        let present = Present {
+        Present {
             target: &self.settings,
             devices: by_name(graph.devices().map(|(_, it)| &it.spec), |it| &it.name),
             pools: by_name(pools.map(|it| &it.spec), |it| &it.name),
             tenants: by_name(graph.tenants().map(|(_, it)| &it.spec), |it| &it.name),
             volumes: by_name(volumes, |it| &it.spec.name),
             functions: by_name(graph.functions().map(|(_, it)| &it.spec), |it| &it.name),
-            names: &|spec| self.names_of(spec),
-        };
-        plan(file, &self.applied, &present, prune)
+            names: Box::new(|spec| self.names_of(spec)),
+        }
     }
 
     /// First what can be taken back, then the file counts as applied, then what a start goes on

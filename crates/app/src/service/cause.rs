@@ -264,9 +264,10 @@ pub enum Refused {
     Array(ArrayError),
     /// A partition that is on another core than the others of an array.
     OtherCore(String),
-    /// A thing that is there is not what a file says: of what kind, its name, the key, what it says
-    /// now and what it says in the file.
+    /// What a file says otherwise: of what kind, its name, the key, its value now and in the file.
     Differs(Section, String, String, String, String),
+    /// A thing that is there already is not what is to be made: what differs.
+    Other(Section, String, String),
     /// A file calls something by a name that it has no longer: its kind, the old and the new one.
     Renamed(Section, String, String),
     /// What would hurt hosts or lose data.
@@ -297,8 +298,7 @@ pub enum Refused {
     HasMigrated(String, String),
     /// A device on which may be data that no command named, and the tenant that would see it.
     Content(String, String),
-    /// A device that is an imported partition or stands on one, and that partition: it holds
-    /// something else than a pool.
+    /// A device that is or is on an imported partition, and that: it holds something else.
     HoldsData(String, String),
     /// A volume for what is in an imported partition, without its UUID: the volume, the partition.
     NeedsUuid(String, String),

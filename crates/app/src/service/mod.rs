@@ -34,6 +34,7 @@ mod policies;
 mod pool_keys;
 mod promises;
 mod reality;
+mod same;
 mod settings;
 mod snapshot_fault;
 mod snapshots;
@@ -375,6 +376,7 @@ impl Work<'_> {
             Request::Metrics => Ok(self.metrics()),
             Request::Traffic => Ok(self.view_traffic()),
             Request::Events(ask) => Ok(self.service.events.answer(&ask, self.asker)),
+            Request::CreateIfMissing(create) => self.service.create_if_missing(*create, self.asker),
             Request::ShowTarget => Ok(self.view_target()),
             Request::List(kind, page) => {
                 // Once, and not for each of thousands of rows.

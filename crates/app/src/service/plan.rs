@@ -35,7 +35,7 @@ pub(super) struct Present<'a> {
     pub(super) volumes: BTreeMap<&'a str, &'a VolumeRecord>,
     pub(super) functions: BTreeMap<&'a str, &'a FunctionSpec>,
     /// What hosts know a tenant's subsystem by.
-    pub(super) names: &'a dyn Fn(&TenantSpec) -> TenantNames,
+    pub(super) names: Box<dyn Fn(&TenantSpec) -> TenantNames + 'a>,
 }
 
 /// One thing to do, or many of one kind that are done at once.

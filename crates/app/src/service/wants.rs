@@ -102,6 +102,7 @@ impl Stack {
             | Request::AskSnapshots(_)
             | Request::ShowTarget
             | Request::List(..)
+            | Request::CreateIfMissing(_)
             | Request::Show(..)
             | Request::Why { .. }
             | Request::Export

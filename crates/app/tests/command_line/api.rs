@@ -155,3 +155,114 @@ fn commands_show_the_whole_of_a_long_list() {
     assert_eq!(found.len(), 2003);
     assert!(found.is_sorted(), "{found:?}");
 }
+
+/// Whoever has had no answer asks again.
+#[test]
+fn what_is_there_already_is_made_once() {
+    let scratch = Scratch::new("api-again");
+    let target = Target::start(&scratch, &[]);
+    let make =
+        |kind: &str, body: &str| ask(&target, "POST", &format!("/{kind}?if_missing=true"), body);
+    let all = [
+        (
+            "devices",
+            r#"{"name": "m", "kind": "memory", "size": "64MiB"}"#,
+        ),
+        (
+            "devices",
+            r#"{"name": "u", "kind": "open-channel", "size": "4GiB"}"#,
+        ),
+        (
+            "devices",
+            r#"{"name": "p", "kind": "partition", "partition": {"device": "u", "count": 2}}"#,
+        ),
+        (
+            "pools",
+            r#"{"name": "fast", "devices": ["m"], "kind": "mapped"}"#,
+        ),
+        (
+            "tenants",
+            r#"{"name": "db", "hosts": ["*"], "guarantee": {"read_iops": "1k"}}"#,
+        ),
+        (
+            "volumes",
+            r#"{"name": "v", "pool": "fast", "size": "4MiB", "tenant": "db", "compression": "lz4"}"#,
+        ),
+    ];
+    let first: Vec<Value> = all
+        .iter()
+        .map(|(kind, body)| {
+            let made = make(kind, body);
+            assert_eq!(made.status, 201, "{body}: {}", made.view);
+            made.view
+        })
+        .collect();
+    let events = || {
+        let told = ask(&target, "GET", "/events", "").view.to_string();
+        told.matches(r#""kind":"changed""#).count()
+    };
+    let before = events();
+    assert_eq!(before, all.len(), "each was made");
+    for ((kind, body), first) in all.iter().zip(first) {
+        let again = make(kind, body);
+        assert_eq!(again.status, 200, "{body}: {}", again.view);
+        for key in ["name", "uuid", "nqn", "nsid", "size"] {
+            assert_eq!(again.view[key], first[key], "{key} of {body}");
+        }
+        let plain = ask(&target, "POST", &format!("/{kind}"), body);
+        assert_eq!(
+            (plain.status, &plain.view["code"]),
+            (409, &"in_use".into()),
+            "{body}"
+        );
+    }
+    assert_eq!(events(), before, "nothing has changed");
+    for (kind, body, differs) in [
+        (
+            "devices",
+            r#"{"name": "m", "kind": "memory", "size": "32MiB"}"#,
+            "size",
+        ),
+        (
+            "devices",
+            r#"{"name": "m", "kind": "memory", "size": "64MiB", "policy": "fifo"}"#,
+            "policy",
+        ),
+        ("pools", r#"{"name": "fast", "devices": ["m"]}"#, "kind"),
+        ("tenants", r#"{"name": "db", "hosts": ["*"]}"#, "guarantee"),
+        (
+            "tenants",
+            r#"{"name": "db", "hosts": ["*"], "guarantee": {"read_iops": "2k"}}"#,
+            "guarantee.read_iops",
+        ),
+        (
+            "volumes",
+            r#"{"name": "v", "pool": "fast", "size": "4MiB", "tenant": "db"}"#,
+            "compression",
+        ),
+        (
+            "volumes",
+            r#"{"name": "v", "pool": "fast", "size": "8MiB", "tenant": "db", "compression": "lz4"}"#,
+            "size",
+        ),
+        (
+            "volumes",
+            r#"{"name": "v", "pool": "fast", "size": "2MiB", "tenant": "db", "compression": "lz4"}"#,
+            "do not shrink",
+        ),
+    ] {
+        let other = make(kind, body);
+        assert_eq!(
+            (other.status, &other.view["code"]),
+            (409, &"refused".into()),
+            "{body}: {}",
+            other.view
+        );
+        let detail = other.view["detail"].as_str().expect("a line");
+        assert!(detail.contains(differs), "{body}: {detail}");
+        assert!(
+            detail.contains("is there already with other settings"),
+            "{detail}"
+        );
+    }
+}

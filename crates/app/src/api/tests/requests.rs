@@ -18,6 +18,8 @@ pub(super) const CALLS: &[&str] = &[
     "GET /devices?limit=1000&after=d+1\n",
     "GET /snapshots?volume=v&limit=1&after=v%40s\n",
     "POST /devices\n{\"name\":\"d\",\"kind\":\"memory\",\"size\":67108864,\"block_size\":4096,\"policy\":\"fair\"}",
+    "POST /devices?if_missing=true\n{\"name\":\"d\",\"kind\":\"memory\",\"size\":67108864,\"block_size\":4096,\"policy\":\"fair\"}",
+    "POST /pools?force=true&if_missing=true\n{\"name\":\"p\",\"devices\":[\"d\"]}",
     "POST /devices?force=true\n{\"name\":\"d\",\"kind\":\"memory\",\"size\":67108864,\"block_size\":4096,\"policy\":\"fair\"}",
     "GET /devices/a%2Fb%20c%3F\n",
     "DELETE /devices/d\n",
@@ -102,6 +104,10 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
     ("PATCH /tenants/t\n{\"wieght\":7}", "wieght"),
     ("PATCH /tenants/t\n[null]", "has to be an object"),
     ("POST /functions\n{\"name\":\"f\"}", "has to be a list"),
+    (
+        "POST /devices?force=true&if_missing=true\n{\"name\":\"d\",\"kind\":\"null\",\"size\":67108864}",
+        "leave one of them out",
+    ),
     (
         "GET /tenants?limit=0\n",
         "a part of a list has 1 to 1000 rows",

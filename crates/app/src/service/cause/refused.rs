@@ -13,6 +13,11 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Snapshot(fault) => fault.fmt(f),
+            Self::Other(section, name, what) => write!(
+                f,
+                "{} `{name}` is there already with other settings ({what}): nothing was changed",
+                section.name()
+            ),
             Self::Differs(Section::Volume, name, key, now, wanted) if key == "pool" => {
                 let wanted = wanted.trim_matches('"');
                 write!(

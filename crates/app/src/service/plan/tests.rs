@@ -124,7 +124,7 @@ impl There {
                 .iter()
                 .map(|it| (it.name.as_str(), it))
                 .collect(),
-            names: &names,
+            names: Box::new(names),
         };
         plan(&document(text), &self.applied, &present, prune)
     }
