@@ -60,8 +60,9 @@ impl MappedPool {
 }
 
 impl Engine {
-    /// The turn of a read of a scrub, of all copies; nothing when the engine is stopped. Writes that
-    /// wait for room may wait for the segment that is read: while there are such it takes none.
+    /// The turn of a read of a scrub, of all copies; nothing when the engine is stopped. Writes
+    /// that wait for room may wait for the segment that is read: while there are such it takes
+    /// none.
     pub(super) async fn scrub_turn(&self, tag: StoreTag) -> Option<Taken> {
         let step = self.scrub_step(tag);
         let mut turn = pin!(self.queue.take(step));
