@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 use flashyard_runtime::channel::channel;
 use flashyard_runtime::uring::{self, Config};
-use flashyard_runtime::{CommandPool, Rt, Task};
+use flashyard_runtime::{CommandPool, Rt, Task, TurnEnd};
 use flashyard_time::{Duration, Rng};
 
 fn run<F: Future + 'static>(main: impl FnOnce(Rt) -> F) -> F::Output {
@@ -273,6 +273,36 @@ fn a_command_pool_polls_at_once_and_reuses_its_places() {
         gate.open();
         rt.turn_end().await;
         assert_eq!(done.get(), 16);
+    });
+}
+
+/// A task that waits for something else can be called for the end of the turn: it is polled there,
+/// and not before only to begin to wait.
+#[test]
+fn a_task_that_is_called_for_the_end_of_the_turn_is_polled_once() {
+    run(|rt| async move {
+        let polls = Rc::new(Cell::new(0));
+        let waker = Rc::new(Cell::new(None));
+        let called: Rc<Cell<Option<TurnEnd>>> = Rc::default();
+        let sender = rt.spawn({
+            let (polls, waker, called) = (polls.clone(), waker.clone(), called.clone());
+            poll_fn(move |context| {
+                polls.set(polls.get() + 1);
+                let Some(mut end) = called.take() else {
+                    waker.set(Some(context.waker().clone()));
+                    return Poll::Pending;
+                };
+                let ended = Pin::new(&mut end).poll(context);
+                assert!(ended.is_ready(), "it was called for this end");
+                ended
+            })
+        });
+        rt.turn_end().await;
+        let waiting = waker.take().expect("it waits");
+        called.set(Some(rt.turn_end_for(waiting)));
+        rt.spawn(async {}).await;
+        sender.await;
+        assert_eq!(polls.get(), 2);
     });
 }
 
