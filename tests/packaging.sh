@@ -56,7 +56,8 @@ installs() {
     expect "the newest version in CHANGELOG.md" "$(sed -n 's/^## \([^ ]*\).*/\1/p' CHANGELOG.md | head -n 1)" \
         "$("$built" --version | cut -d ' ' -f 2)"
     for page in "$root"/usr/share/man/man1/*.1; do
-        [[ $page == */flashyard.1 || -e ${page%-*}.1 ]] || { echo "$page stands below no page" && exit 1; }
+        # The one command with two words in its name has no page above it.
+        [[ $page == */flashyard.1 || $page == */flashyard-host-stats.1 || -e ${page%-*}.1 ]] || { echo "$page stands below no page" && exit 1; }
     done
     for page in packaging/monitoring/*; do
         cmp "$page" "$root/usr/share/flashyard/monitoring/${page##*/}"
