@@ -131,6 +131,59 @@ fn zeroes_are_not_written_to_what_is_empty() {
     });
 }
 
+/// A switch of one turn before the source: a write has it until it ends, and what copies waits for
+/// it. A piece that is written to all the time is copied nevertheless.
+#[test]
+fn a_write_that_waits_for_a_piece_does_not_keep_that_from_being_copied() {
+    in_world(2, |rt| async move {
+        let (source, target) = (memory(), memory());
+        let holders = Rc::new(Cell::new(0));
+        let (clock, held) = (rt.clone(), Rc::clone(&holders));
+        let switched = |device: &SharedDevice| -> SharedDevice {
+            let (clock, held) = (clock.clone(), held.clone());
+            Rc::new(Paced::new(device.clone(), move |_, _| {
+                let (clock, held) = (clock.clone(), held.clone());
+                async move {
+                    while held.get() > 0 {
+                        clock.sleep(Duration::from_us(20)).await;
+                    }
+                }
+            }))
+        };
+        let all = Sides {
+            source: paced(&rt, &source, 3, Duration::from_us(50)),
+            copy_from: switched(&paced(&rt, &source, 4, Duration::from_us(200))),
+            copy_to: switched(&target),
+            target: target.clone(),
+        };
+        let migration = Migration::new(&rt, all, Start::default());
+        let copies = rt.spawn({
+            let migration = migration.clone();
+            async move { migration.copy().await }
+        });
+        let copied = Rc::new(Cell::new(false));
+        let (clock, volume, ends) = (rt.clone(), migration.clone(), copied.clone());
+        let writes = rt.spawn(async move {
+            let mut value = 1;
+            while !ends.get() {
+                holders.set(holders.get() + 1);
+                let data = of_value(value, BLOCK);
+                let written = volume.write(Tag::default(), 5, data, false).await;
+                holders.set(holders.get() - 1);
+                assert_eq!(written, Ok(()));
+                value += 1;
+                clock.sleep(Duration::from_us(30)).await;
+            }
+        });
+        let done = rt.timeout(Duration::from_secs(10), copies).await;
+        assert_eq!(done, Some(Ok(())), "neither goes on");
+        copied.set(true);
+        writes.await;
+        assert!(migration.progress().repeated() > 0, "chance was kind");
+        assert!(content(&source).await == content(&target).await);
+    });
+}
+
 /// The operations of all that use a few blocks, with the time of each.
 struct Hosts {
     rt: Rt,

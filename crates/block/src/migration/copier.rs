@@ -1,6 +1,7 @@
 //! The copying of a migration: piece by piece, from the beginning to the end. A piece is copied
 //! while writes to it go on, and counts if there were none; otherwise it is copied once more, and
-//! writes to it wait meanwhile.
+//! writes to it wait meanwhile. These have had their turn at the switch before the source, so what
+//! they wait for takes none there: behind them it would wait for ever.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -33,6 +34,33 @@ const AWAITED: Tag = Tag {
     tenant: TenantId(0),
     class: Class::Throughput,
 };
+
+/// What copying reads, what it writes, and whose it is.
+pub(super) struct Way<'a> {
+    from: &'a SharedDevice,
+    to: &'a SharedDevice,
+    tag: Tag,
+}
+
+impl<'a> Way<'a> {
+    /// Of what nobody waits for.
+    fn in_background(inner: &'a Inner) -> Self {
+        Self {
+            from: &inner.sides.copy_from,
+            to: &inner.sides.copy_to,
+            tag: COPYING,
+        }
+    }
+
+    /// Of what writes wait for that have had their turn.
+    pub(super) fn awaited(inner: &'a Inner, tag: Tag) -> Self {
+        Self {
+            from: &inner.sides.source,
+            to: &inner.sides.target,
+            tag,
+        }
+    }
+}
 
 /// Why a volume was not copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +97,7 @@ pub(super) async fn copy(inner: &Rc<Inner>) -> Result<(), CopyError> {
 }
 
 async fn copy_with_writes(inner: &Rc<Inner>, piece: Span) -> Result<(), CopyError> {
-    let copied = copy_span(inner, piece, COPYING).await;
+    let copied = copy_span(inner, piece, &Way::in_background(inner)).await;
     let counts = inner.cursor.borrow_mut().end();
     copied?;
     if counts {
@@ -86,40 +114,44 @@ async fn copy_barred(inner: &Rc<Inner>, piece: Span) -> Result<(), CopyError> {
         .until(|inner| may_copy(inner) || inner.is_ended())
         .await;
     inner.check()?;
-    copy_span(inner, piece, AWAITED).await?;
+    copy_span(inner, piece, &Way::awaited(inner, AWAITED)).await?;
     inner.cursor.borrow_mut().end_barred(bar.ticket);
     inner.changed.notify_all();
     Ok(())
 }
 
 /// Makes the target hold what the source does.
-pub(super) async fn copy_span(inner: &Rc<Inner>, span: Span, tag: Tag) -> Result<(), CopyError> {
+pub(super) async fn copy_span(
+    inner: &Rc<Inner>,
+    span: Span,
+    way: &Way<'_>,
+) -> Result<(), CopyError> {
     let blocks = (PIECE_BYTES / inner.block_size as usize) as u64;
     let mut at = span.start;
     while at < span.end {
         let end = span.end.min(at + blocks);
-        copy_piece(inner, Span { start: at, end }, tag).await?;
+        copy_piece(inner, Span { start: at, end }, way).await?;
         at = end;
     }
     Ok(())
 }
 
-async fn copy_piece(inner: &Rc<Inner>, piece: Span, tag: Tag) -> Result<(), CopyError> {
+async fn copy_piece(inner: &Rc<Inner>, piece: Span, way: &Way<'_>) -> Result<(), CopyError> {
     let in_source = |error| CopyError::Source(piece.start, error);
-    let read = read(inner, &inner.sides.copy_from, piece, tag).await;
+    let read = read(inner, way.from, piece, way.tag).await;
     let read = read.map_err(in_source)?;
     let is_touched = inner.cursor.borrow().is_touched(piece);
     if !is_touched && read.iter().all(|part| matches!(part, Part::Zeroes(_))) {
         return Ok(());
     }
     if is_touched {
-        let present = self::read(inner, &inner.sides.copy_to, piece, tag).await;
+        let present = self::read(inner, way.to, piece, way.tag).await;
         if present.map_err(CopyError::Target)? == read {
             return Ok(());
         }
     }
     inner.cursor.borrow_mut().touch(piece);
-    let written = write(inner, piece, read, is_touched, tag).await;
+    let written = write(inner, piece, read, is_touched, way).await;
     written.map_err(CopyError::Target)
 }
 
@@ -177,10 +209,9 @@ async fn write(
     piece: Span,
     read: Vec<Part>,
     zeroes: bool,
-    tag: Tag,
+    &Way { to, tag, .. }: &Way<'_>,
 ) -> Result<(), IoError> {
     let block_size = inner.block_size as usize;
-    let to = &inner.sides.copy_to;
     let mut all = IoFuture::all(&inner.rt);
     let mut written = 0;
     for ((lba, _), part) in parts(inner, piece).zip(&read) {

@@ -31,6 +31,7 @@ use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Buf, Rt};
 use flashyard_sched::{Cost, TenantId};
 
+use self::copier::Way;
 use self::cursor::{Cursor, Span, Ticket};
 use crate::gate::{self, Gate};
 use crate::io::Done;
@@ -52,7 +53,8 @@ const ALL: gate::Span = gate::Span {
 };
 
 /// The devices of a migration. The same device may be given twice: the second one is used for
-/// copying, so that it can stand behind a switch where it is charged to the system.
+/// copying that no write waits for, so that it can stand behind a switch where it is charged to the
+/// system.
 #[derive(Clone)]
 pub struct Sides {
     /// Where the volume is.
@@ -417,7 +419,7 @@ impl Inner {
                 let done = self.sides.target.submit(tag, io).await;
                 done.map(drop).map_err(CopyError::Target)
             }
-            Mirrored::Present => copier::copy_span(&self, span, tag).await,
+            Mirrored::Present => copier::copy_span(&self, span, &Way::awaited(&self, tag)).await,
         };
         if let Err(error) = done
             && self.mode.get() == Mode::Copying
