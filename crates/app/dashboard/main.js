@@ -44,14 +44,18 @@ async function look() {
     return;
   }
   asking = true;
+  const used = token();
   try {
     await askAll();
     answered = Date.now();
     problem = null;
   } catch (why) {
     if (why.code === "forbidden") {
-      wantsToken = token() ? `The token was refused: ${why.message}.` : "";
-      forget();
+      // Another token may have been typed since.
+      if (token() === used) {
+        wantsToken = used ? `The token was refused: ${why.message}.` : "";
+        forget();
+      }
     } else {
       problem ??= { since: Date.now() };
       problem.detail = why.message;
