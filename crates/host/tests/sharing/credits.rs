@@ -215,7 +215,7 @@ fn waiting_for_credit_ends_with_the_association() {
                 rt.spawn(async move {
                     loop {
                         match one(&queue, BULK, &mut rng).await {
-                            Ok(_) => {}
+                            Ok(()) => {}
                             // Its turn came between the end of the tenant and that of the
                             // connection.
                             Err(HostError::Status(status))
