@@ -6,12 +6,17 @@ use flashyard_runtime::Buf;
 
 use super::Array;
 use super::careful::to_the_end;
+use super::geometry::STRIPE;
 use super::member::Member;
 use super::rows::UNIT;
 use super::set::{At, Set};
 use crate::{Copies, Healed, IoError, IoFuture, Tag};
 
 impl Copies for Array {
+    fn stripe(&self) -> u64 {
+        STRIPE
+    }
+
     fn count(&self, lba: u64) -> usize {
         let found = self.whole_piece(lba, 1);
         found.map_or(0, |(set, at)| match set.block_of(at) {

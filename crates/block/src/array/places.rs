@@ -6,7 +6,7 @@ use super::assembly::NoRecord;
 use super::error::ArrayError;
 use super::record::{MEMBER_VERSION, Record, Uuid};
 use super::types::NewMember;
-use crate::superblock::{self, Found, Places, Raw, Unusable, WritablePlaces};
+use crate::superblock::{self, Found, Places, Raw, Reads, Unusable, WritablePlaces};
 use crate::{Device, DeviceExt, IoError, Tag, pool};
 
 /// Bytes that are read of a copy: no record is longer.
@@ -23,14 +23,15 @@ impl Places for Start<'_> {
     type Error = IoError;
     type Bytes = Buf;
 
-    async fn read(&self, place: usize) -> Result<Raw<Buf>, IoError> {
+    async fn read(&self, place: usize) -> Result<Reads<Buf>, IoError> {
         let buf = Buf::take(COPY_BYTES).ok_or(IoError::Busy)?;
-        match self.0.read(Tag::default(), self.lba(place), buf).await {
-            Ok(Data::Zeroes(_)) | Err(IoError::OutOfRange) => Ok(Raw::Blank),
-            Ok(Data::Buf(bytes)) => Ok(Raw::Bytes(bytes)),
-            Err(IoError::Read | IoError::Integrity) => Ok(Raw::Unreadable),
-            Err(error) => Err(error),
-        }
+        let read = match self.0.read(Tag::default(), self.lba(place), buf).await {
+            Ok(Data::Zeroes(_)) | Err(IoError::OutOfRange) => Raw::Blank,
+            Ok(Data::Buf(bytes)) => Raw::Bytes(bytes),
+            Err(IoError::Read | IoError::Integrity) => Raw::Unreadable,
+            Err(error) => return Err(error),
+        };
+        Ok(vec![read])
     }
 }
 

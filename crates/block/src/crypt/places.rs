@@ -1,10 +1,11 @@
 //! The two places of the header, in the first mebibyte of the device, half a mebibyte apart.
 
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::Buf;
 
 use super::{CryptError, DATA_START, Header};
+use crate::copies::read_long;
 use crate::foreign::{LOOKED_AT, recognise};
-use crate::superblock::{self, Content, Found, Other, Places, Raw, WritablePlaces};
+use crate::superblock::{self, Content, Found, Places, Raw, Reads, WritablePlaces};
 use crate::{Device, DeviceExt, IoError, Tag};
 
 /// Bytes from one copy to the other.
@@ -22,23 +23,17 @@ impl Start<'_> {
         place as u64 * APART / u64::from(self.0.info().block_size)
     }
 
-    async fn bytes(&self, place: usize, len: usize) -> Result<Raw<Buf>, CryptError> {
-        let failed = failed("reading the header");
-        let buf = Buf::take(len).ok_or(IoError::Busy).map_err(&failed)?;
-        match self.0.read(Tag::default(), self.lba(place), buf).await {
-            Ok(Data::Zeroes(_)) | Err(IoError::OutOfRange) => Ok(Raw::Blank),
-            Ok(Data::Buf(bytes)) => Ok(Raw::Bytes(bytes)),
-            Err(IoError::Read | IoError::Integrity) => Ok(Raw::Unreadable),
-            Err(error) => Err(failed(error)),
-        }
+    async fn bytes(&self, place: usize, len: usize) -> Result<Reads<Vec<u8>>, CryptError> {
+        let read = read_long(self.0, self.lba(place), len).await;
+        read.map_err(failed("reading the header"))
     }
 }
 
 impl Places for Start<'_> {
     type Error = CryptError;
-    type Bytes = Buf;
+    type Bytes = Vec<u8>;
 
-    async fn read(&self, place: usize) -> Result<Raw<Buf>, CryptError> {
+    async fn read(&self, place: usize) -> Result<Reads<Vec<u8>>, CryptError> {
         self.bytes(place, Header::MAX_BYTES).await
     }
 }
@@ -62,13 +57,13 @@ impl WritablePlaces for Start<'_> {
     }
 }
 
-/// The header of a device. The other copy is put right where it is not the same, unless nothing can
-/// be written: a change was cut off.
+/// The header of a device. What is not the same everywhere is put right, unless nothing can be
+/// written: a change was cut off, or a member of a mirror keeps something else.
 pub async fn find(device: &dyn Device) -> Result<Header, CryptError> {
     let start = Start(device);
     let newest = superblock::find::<Header, _>(&start).await?.newest()?;
     newest.content.check_fits(&device.info())?;
-    if newest.other != Other::Same && !device.info().read_only {
+    if !device.info().read_only {
         superblock::repair(&start, &newest).await?;
     }
     Ok(newest.content)
@@ -77,10 +72,12 @@ pub async fn find(device: &dyn Device) -> Result<Header, CryptError> {
 /// Refuses a device that holds something that is known. What is left of a header is refused, too.
 pub async fn look_for_room(device: &dyn Device) -> Result<(), CryptError> {
     for place in [0, 1] {
-        if let Raw::Bytes(bytes) = Start(device).bytes(place, LOOKED_AT).await?
-            && let Some(what) = recognise(&bytes)
-        {
-            return Err(CryptError::Occupied(what));
+        for read in Start(device).bytes(place, LOOKED_AT).await? {
+            if let Raw::Bytes(bytes) = read
+                && let Some(what) = recognise(&bytes)
+            {
+                return Err(CryptError::Occupied(what));
+            }
         }
     }
     Ok(())

@@ -1,11 +1,12 @@
 //! The places of a pool's metadata: the first two mebibytes of its device, each for one copy. They
 //! are the same for every kind of pool, so that a program that does not know a kind refuses it.
 
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::Buf;
 
 use super::error::{PoolError, device_error};
+use crate::copies::read_long;
 use crate::foreign::{LOOKED_AT, recognise};
-use crate::superblock::{Content, Decoded, Found, Places, Raw, Unusable, WritablePlaces};
+use crate::superblock::{Content, Decoded, Found, Places, Raw, Reads, Unusable, WritablePlaces};
 use crate::{Device, DeviceExt, IoError, Tag};
 
 /// Bytes reserved for each of the two copies of the metadata.
@@ -18,19 +19,11 @@ pub(super) struct Start<'a>(pub(super) &'a dyn Device);
 
 impl Places for Start<'_> {
     type Error = PoolError;
-    type Bytes = Buf;
+    type Bytes = Vec<u8>;
 
-    async fn read(&self, place: usize) -> Result<Raw<Buf>, PoolError> {
-        let failed = device_error("reading the pool's metadata");
-        let buf = Buf::take(COPY_BYTES as usize)
-            .ok_or(IoError::Busy)
-            .map_err(&failed)?;
-        match self.0.read(Tag::default(), self.lba(place), buf).await {
-            Ok(Data::Zeroes(_)) | Err(IoError::OutOfRange) => Ok(Raw::Blank),
-            Ok(Data::Buf(bytes)) => Ok(Raw::Bytes(bytes)),
-            Err(IoError::Read | IoError::Integrity) => Ok(Raw::Unreadable),
-            Err(error) => Err(failed(error)),
-        }
+    async fn read(&self, place: usize) -> Result<Reads<Vec<u8>>, PoolError> {
+        let read = read_long(self.0, self.lba(place), COPY_BYTES as usize).await;
+        read.map_err(device_error("reading the pool's metadata"))
     }
 }
 
@@ -58,10 +51,11 @@ impl Start<'_> {
         if found.copies.iter().any(|copy| *copy != Decoded::Absent) {
             return Err(PoolError::HoldsPool);
         }
-        let Raw::Bytes(bytes) = self.read(0).await? else {
-            return Ok(());
+        let occupant = |read: &Raw<Vec<u8>>| match read {
+            Raw::Bytes(bytes) => recognise(&bytes[..LOOKED_AT]),
+            Raw::Blank | Raw::Unreadable => None,
         };
-        match recognise(&bytes[..LOOKED_AT]) {
+        match self.read(0).await?.iter().find_map(occupant) {
             Some(occupant) => Err(PoolError::Occupied(occupant.to_owned())),
             None => Ok(()),
         }

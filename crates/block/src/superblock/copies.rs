@@ -11,8 +11,9 @@ pub trait Places {
     /// What a place holds.
     type Bytes: Deref<Target = [u8]>;
 
-    /// Reads as much at a place as a copy can have.
-    fn read(&self, place: usize) -> impl Future<Output = Result<Raw<Self::Bytes>, Self::Error>>;
+    /// Reads as much at a place as a copy can have, from each device that keeps the place: one, or
+    /// several that should hold the same.
+    fn read(&self, place: usize) -> impl Future<Output = Result<Reads<Self::Bytes>, Self::Error>>;
 }
 
 /// Two places that can be changed.
@@ -43,11 +44,16 @@ pub enum Raw<B> {
     Bytes(B),
 }
 
+/// What each device that keeps a place holds there.
+pub type Reads<B> = Vec<Raw<B>>;
+
 /// What was found at both places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found<C> {
-    /// What is at each.
+    /// What is at each: of several devices that keep it, the newest that any of them holds.
     pub copies: [Decoded<C>; 2],
+    /// Where devices that keep the same place hold other things.
+    pub uneven: [bool; 2],
 }
 
 /// The state that counts.
@@ -59,6 +65,8 @@ pub struct Newest<C> {
     pub place: usize,
     /// What is at the other one.
     pub other: Other,
+    /// Where devices that keep the same place hold other things.
+    pub uneven: [bool; 2],
 }
 
 /// What the copy is that does not count.
@@ -94,10 +102,11 @@ pub struct Prepared<P: WritablePlaces> {
 
 /// Reads both copies. One that cannot be read counts as damaged.
 pub async fn find<C: Content, P: Places>(places: &P) -> Result<Found<C>, P::Error> {
-    let first = decoded(places.read(0).await?);
-    let second = decoded(places.read(1).await?);
+    let first = newest_of(places.read(0).await?);
+    let second = newest_of(places.read(1).await?);
     Ok(Found {
-        copies: [first, second],
+        copies: [first.0, second.0],
+        uneven: [first.1, second.1],
     })
 }
 
@@ -127,16 +136,23 @@ pub async fn commit<P: WritablePlaces>(
     Ok(first)
 }
 
-/// Writes the copy that is not the newest.
+/// Writes the copy that is not the newest, and what a device that keeps a place has lost.
 pub async fn repair<C: Content, P: WritablePlaces>(
     places: &P,
     newest: &Newest<C>,
 ) -> Result<(), P::Error> {
-    if newest.other == Other::Same {
-        return Ok(());
+    let other = 1 - newest.place;
+    // The other one first: so one is whole at any time.
+    for (place, differs) in [
+        (other, newest.other != Other::Same || newest.uneven[other]),
+        (newest.place, newest.uneven[newest.place]),
+    ] {
+        if differs {
+            let copy = places.lay_out(&encode(&newest.content))?;
+            places.write(place, copy).await?;
+        }
     }
-    let copy = places.lay_out(&encode(&newest.content))?;
-    places.write(1 - newest.place, copy).await
+    Ok(())
 }
 
 impl<C: Content> Found<C> {
@@ -149,15 +165,17 @@ impl<C: Content> Found<C> {
         if let Some(version) = self.copies.iter().find_map(newer) {
             return Err(Unusable::Newer(version));
         }
+        let uneven = self.uneven;
         let alone = |content, place| {
             Ok(Newest {
                 content,
                 place,
                 other: Other::Unusable,
+                uneven,
             })
         };
         match self.copies {
-            [Decoded::Valid(first), Decoded::Valid(second)] => choose(first, second),
+            [Decoded::Valid(first), Decoded::Valid(second)] => choose(first, second, uneven),
             [Decoded::Valid(content), _] => alone(content, 0),
             [_, Decoded::Valid(content)] => alone(content, 1),
             [Decoded::Absent, Decoded::Absent] => Err(Unusable::Absent),
@@ -184,6 +202,34 @@ impl<C: Content> Found<C> {
     }
 }
 
+/// The newest of what the devices hold that keep a place, and whether they hold other things.
+fn newest_of<C: Content, B: Deref<Target = [u8]>>(reads: Reads<B>) -> (Decoded<C>, bool) {
+    let mut newest = (UNREADABLE, decoded(Raw::<B>::Unreadable));
+    let mut uneven = false;
+    for (number, read) in reads.into_iter().enumerate() {
+        let (is_read, copy) = (!matches!(read, Raw::Unreadable), decoded(read));
+        uneven |= number > 0 && copy != newest.1;
+        let rank = if is_read { rank(&copy) } else { UNREADABLE };
+        if rank > newest.0 {
+            newest = (rank, copy);
+        }
+    }
+    (newest.1, uneven)
+}
+
+/// Of what cannot be read on one device another one that can be read tells all.
+const UNREADABLE: (u8, u64) = (0, 0);
+
+/// What counts more is higher. What a later program has written is in force, whatever others hold.
+fn rank<C: Content>(copy: &Decoded<C>) -> (u8, u64) {
+    match copy {
+        Decoded::Absent => (1, 0),
+        Decoded::Damaged(_) => (2, 0),
+        Decoded::Valid(content) => (3, content.generation()),
+        Decoded::Newer(version) => (4, (*version).into()),
+    }
+}
+
 fn decoded<C: Content, B: Deref<Target = [u8]>>(raw: Raw<B>) -> Decoded<C> {
     match raw {
         Raw::Blank => Decoded::Absent,
@@ -192,12 +238,13 @@ fn decoded<C: Content, B: Deref<Target = [u8]>>(raw: Raw<B>) -> Decoded<C> {
     }
 }
 
-fn choose<C: Content>(first: C, second: C) -> Result<Newest<C>, Unusable> {
+fn choose<C: Content>(first: C, second: C, uneven: [bool; 2]) -> Result<Newest<C>, Unusable> {
     let newest = |content, place, other| {
         Ok(Newest {
             content,
             place,
             other,
+            uneven,
         })
     };
     match first.generation().cmp(&second.generation()) {

@@ -15,8 +15,8 @@ mod frame;
 mod report;
 
 pub use copies::{
-    Found, Newest, Other, Places, Prepared, Raw, Unusable, WritablePlaces, commit, find, prepare,
-    repair,
+    Found, Newest, Other, Places, Prepared, Raw, Reads, Unusable, WritablePlaces, commit, find,
+    prepare, repair,
 };
 pub use fields::{Reader, Writer};
 pub use frame::{Content, Decoded, decode, encode, seal};

@@ -240,8 +240,39 @@ pub fn rounds() -> u64 {
     rounds.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// Says what was injected, for who adds it up.
-pub fn tell_injected(layer: &flashyard_block::fault::FaultDevice) {
-    let injected: u64 = layer.counts().iter().map(|(_, it)| it.injected).sum();
-    eprintln!("injected {injected}");
+/// What all lives of a test with a member that lies have covered.
+#[derive(Default)]
+pub struct Covered {
+    /// Segments that were collected.
+    pub victims: u64,
+    /// What was wrong and written anew.
+    pub healed: u64,
+    /// By the number of its rule.
+    injected: Vec<u64>,
+}
+
+impl Covered {
+    /// Adds what a layer has injected, and says so, for who adds it up.
+    pub fn add_injected(&mut self, layer: &flashyard_block::fault::FaultDevice) {
+        let counts = layer.counts();
+        self.injected.resize(counts.len(), 0);
+        for (sum, (_, counts)) in self.injected.iter_mut().zip(&counts) {
+            *sum += counts.injected;
+        }
+        let injected: u64 = counts.iter().map(|(_, it)| it.injected).sum();
+        eprintln!("injected {injected}");
+    }
+
+    /// Every kind of fault was injected, and what it did was noticed and put right.
+    pub fn check(&self, lives: u64) {
+        for (rule, injected) in self.injected.iter().enumerate() {
+            assert!(
+                *injected >= lives,
+                "rule {rule}: {injected} in {lives} lives"
+            );
+        }
+        let (victims, healed) = (self.victims, self.healed);
+        assert!(victims > 10 * lives, "{victims} in {lives} lives");
+        assert!(healed > 20 * lives, "{healed} in {lives} lives");
+    }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use flashyard_block::superblock::{
-    self, COPY_NAMES, CopyReport, Decoded, Places, Raw, Repair, decode,
+    self, COPY_NAMES, CopyReport, Decoded, Places, Raw, Reads, Repair, decode,
 };
 use flashyard_block::{FileDevice, OpenError, Verdict};
 use flashyard_flash::UNIT_BYTES;
@@ -286,7 +286,7 @@ impl Places for Still {
     type Error = Infallible;
     type Bytes = Vec<u8>;
 
-    async fn read(&self, place: usize) -> Result<Raw<Vec<u8>>, Infallible> {
+    async fn read(&self, place: usize) -> Result<Reads<Vec<u8>>, Infallible> {
         let first = copies(self.geometry())[place];
         let mut bytes = vec![0; SECTORS * PIECE];
         for (address, sector) in (first..).zip(bytes.chunks_exact_mut(PIECE)) {
@@ -294,13 +294,13 @@ impl Places for Still {
             if read.is_none() && address == first {
                 let chunks = self.report();
                 let chunk = chunks.iter().find(|chunk| chunk.address == first);
-                return Ok(match chunk.map(|chunk| chunk.state) {
+                return Ok(vec![match chunk.map(|chunk| chunk.state) {
                     Some(ChunkState::Free) => Raw::Blank,
                     _ => Raw::Unreadable,
-                });
+                }]);
             }
         }
-        Ok(Raw::Bytes(bytes))
+        Ok(vec![Raw::Bytes(bytes)])
     }
 }
 

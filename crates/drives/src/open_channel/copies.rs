@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use flashyard_block::superblock::{
-    self, Content, Found, Newest, Places, Raw, Unusable, WritablePlaces,
+    self, Content, Found, Newest, Places, Raw, Reads, Unusable, WritablePlaces,
 };
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{ChunkInfo, ChunkState, MOST_ADDRESSES, Op};
@@ -71,23 +71,23 @@ impl Places for Copies {
     type Error = PartitionError;
     type Bytes = Vec<u8>;
 
-    async fn read(&self, place: usize) -> Result<Raw<Vec<u8>>, PartitionError> {
+    async fn read(&self, place: usize) -> Result<Reads<Vec<u8>>, PartitionError> {
         let first = copies(self.units.drive().geometry())[place];
         let chunk = self.units.chunk(first).ok_or(PartitionError::Off)?;
         if chunk.state == ChunkState::Free {
-            return Ok(Raw::Blank);
+            return Ok(vec![Raw::Blank]);
         }
         let mut bytes = vec![0; SECTORS * SECTOR];
         let addresses: Vec<u64> = (first..).take(SECTORS).collect();
         for (part, addresses) in addresses.chunks(MOST_ADDRESSES).enumerate() {
             let ended = self.vector(Op::Read, addresses, &[]).await?;
             if part == 0 && ended.failed & 1 == 1 {
-                return Ok(Raw::Unreadable);
+                return Ok(vec![Raw::Unreadable]);
             }
             let at = part * MOST_ADDRESSES * SECTOR;
             bytes[at..at + ended.data.len()].copy_from_slice(&ended.data);
         }
-        Ok(Raw::Bytes(bytes))
+        Ok(vec![Raw::Bytes(bytes)])
     }
 }
 

@@ -16,14 +16,15 @@ use std::fmt;
 use flashyard_codec::cipher::Key;
 use flashyard_keys::{KeyError, Secret, draw};
 use flashyard_logstore::format::BLOCK;
-use flashyard_runtime::{Buf, Data};
+use flashyard_runtime::Buf;
 
 use super::layout::{KEY_HEADERS, Signpost};
+use crate::copies::read_long;
 use crate::envelopes::Envelopes;
 use crate::pool::copies::Start;
 use crate::pool::error::{PoolError, device_error};
 use crate::superblock::{
-    self, Content, Found, Newest, Places, Raw, Reader, Unusable, WritablePlaces, Writer,
+    self, Content, Found, Newest, Places, Reader, Reads, Unusable, WritablePlaces, Writer,
 };
 use crate::{Device, DeviceExt, IoError, Tag};
 
@@ -159,9 +160,9 @@ pub(super) struct Header<'a>(pub &'a dyn Device);
 
 impl Places for Header<'_> {
     type Error = PoolError;
-    type Bytes = Buf;
+    type Bytes = Vec<u8>;
 
-    async fn read(&self, place: usize) -> Result<Raw<Buf>, PoolError> {
+    async fn read(&self, place: usize) -> Result<Reads<Vec<u8>>, PoolError> {
         read_blocks(self.0, KEY_HEADERS[place], 1).await
     }
 }
@@ -202,21 +203,14 @@ pub(super) async fn find_newest(
     }
 }
 
-/// Reads blocks of 4 KiB.
+/// Reads blocks of 4 KiB, from each device that keeps them.
 pub(super) async fn read_blocks(
     device: &dyn Device,
     first: u64,
     blocks: usize,
-) -> Result<Raw<Buf>, PoolError> {
-    let failed = device_error("reading the pool's keys");
-    let buf = Buf::take(blocks * BLOCK).ok_or(IoError::Busy);
-    let buf = buf.map_err(&failed)?;
-    match device.read(Tag::default(), lba(device, first), buf).await {
-        Ok(Data::Zeroes(_)) => Ok(Raw::Blank),
-        Ok(Data::Buf(bytes)) => Ok(Raw::Bytes(bytes)),
-        Err(IoError::Read | IoError::Integrity) => Ok(Raw::Unreadable),
-        Err(error) => Err(failed(error)),
-    }
+) -> Result<Reads<Vec<u8>>, PoolError> {
+    let read = read_long(device, lba(device, first), blocks * BLOCK).await;
+    read.map_err(device_error("reading the pool's keys"))
 }
 
 /// Writes blocks of 4 KiB.

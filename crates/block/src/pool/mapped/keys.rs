@@ -31,7 +31,7 @@ use flashyard_runtime::Buf;
 use super::key_header::{flush, read_blocks, write_blocks};
 use super::layout::{KEY_BLOCKS, KEY_HEADERS, KEYS};
 use crate::pool::error::{PoolError, device_error};
-use crate::superblock::Raw;
+use crate::superblock::{Raw, Reads};
 use crate::{Device, IoError, SharedDevice};
 
 const MAGIC: [u8; 4] = *b"FYVK";
@@ -124,16 +124,15 @@ impl Keys {
             read_blocks(&*device, KEYS[0], KEY_BLOCKS).await?,
             read_blocks(&*device, KEYS[1], KEY_BLOCKS).await?,
         ];
-        let sectors = |place: usize| copies.each_ref().map(|copy| sector(copy, place));
         let mut found = vec![None; PLACES];
         let mut settled = Settled::default();
         let mut missing = volumes.clone();
         for (place, found) in found.iter_mut().enumerate() {
-            let kept = sectors(place).map(|sector| Kept::decode(uuid, sector?));
+            let read = sectors(&copies, place).concat().into_iter().flatten();
+            let kept: Vec<Kept> = read.filter_map(|it| Kept::decode(uuid, it)).collect();
             let known = |kept: &Kept| volumes.contains(&kept.lineage);
-            let is_old = kept.iter().flatten().any(|kept| !known(kept));
-            settled.erased += usize::from(is_old);
-            *found = kept.into_iter().flatten().find(known);
+            settled.erased += usize::from(!kept.iter().all(known));
+            *found = kept.into_iter().find(known);
             if let Some(kept) = found {
                 missing.remove(&kept.lineage);
             }
@@ -148,12 +147,14 @@ impl Keys {
         let mut changed = [BTreeSet::new(), BTreeSet::new()];
         for place in 0..PLACES {
             let wanted = keys.sector(place);
-            let differs = sectors(place).map(|sector| sector != Some(&wanted[..]));
+            let is_wanted = |sector: &Option<&[u8]>| *sector == Some(&wanted[..]);
+            let differs = sectors(&copies, place).map(|read| !read.iter().all(is_wanted));
             // What is damaged may be what is missing.
             let is_unclear = wanted == [0; SECTOR]
                 && !settled.lost.is_empty()
-                && sectors(place)
-                    .iter()
+                && sectors(&copies, place)
+                    .concat()
+                    .into_iter()
                     .flatten()
                     .all(|sector| Kept::decode(uuid, sector).is_none());
             if is_unclear || differs == [false; 2] {
@@ -263,7 +264,13 @@ pub(super) async fn erase_all(device: &dyn Device) -> Result<(), PoolError> {
 }
 
 /// A place of a copy; nothing where it cannot be read.
-fn sector(copy: &Raw<Buf>, place: usize) -> Option<&[u8]> {
+/// What each device holds of both copies at a place; nothing where it cannot be read.
+fn sectors(copies: &[Reads<Vec<u8>>; 2], place: usize) -> [Vec<Option<&[u8]>>; 2] {
+    let of_copy = |reads: usize| copies[reads].iter().map(|read| sector(read, place));
+    [0, 1].map(|copy| of_copy(copy).collect())
+}
+
+fn sector(copy: &Raw<Vec<u8>>, place: usize) -> Option<&[u8]> {
     const BLANK: &[u8] = &[0; SECTOR];
     match copy {
         Raw::Blank => Some(BLANK),

@@ -16,10 +16,11 @@ use super::key_header::{self, KeyHeader};
 use super::keys::{Keys, Settled};
 use super::label::Label;
 use super::layout::{self, Signpost};
-use super::{Entry, Inner, MappedOptions, MappedPool, repair};
+use super::{Entry, Inner, MappedOptions, MappedPool};
+use crate::copies::read_each;
 use crate::pool::copies::Start;
 use crate::pool::error::{PoolError, device_error};
-use crate::superblock::{self, Found};
+use crate::superblock::{self, Found, Raw};
 use crate::{Device, Overlay, SharedDevice};
 
 /// Who opens a pool.
@@ -278,10 +279,10 @@ pub(super) async fn read_superblocks(
     for (number, copy) in (0..).zip(&mut copies) {
         let lba = signpost.superblocks[usize::from(number)] * scale;
         let mut newest = None;
-        for bytes in repair::read_each(device, lba, SUPERBLOCK)
-            .await
-            .map_err(&reading)?
-        {
+        for read in read_each(device, lba, SUPERBLOCK).await.map_err(&reading)? {
+            let Raw::Bytes(bytes) = read else {
+                continue;
+            };
             if bytes[16..32] != signpost.uuid {
                 continue;
             }

@@ -8,7 +8,7 @@ use flashyard_logstore::format::{BLOCK, BLOCK_SECTORS, SECTOR};
 use flashyard_runtime::{Buf, Data};
 
 use super::engine::{BUFFER_PAUSE, Engine};
-use crate::{Copies, Device, DeviceExt, Done, IoError, Tag};
+use crate::{Copies, Done, IoError, Tag};
 
 impl Engine {
     /// Reads all of an I/O of the store, from each copy, into `into`. What is good on no copy reads
@@ -168,49 +168,4 @@ impl Engine {
 /// The bytes of a part of what is read.
 fn bytes_of(part: &Range<u32>) -> Range<usize> {
     part.start as usize * SECTOR..part.end as usize * SECTOR
-}
-
-/// What each copy of a range holds that can be read. A member that is gone takes its copy with it;
-/// that is an error only where no other is there.
-pub(super) async fn read_each(
-    device: &dyn Device,
-    lba: u64,
-    bytes: usize,
-) -> Result<Vec<Buf>, IoError> {
-    let count = || device.copies().map_or(1, |copies| copies.count(lba));
-    let (mut all, mut gone) = (Vec::new(), None);
-    let (mut copy, mut counted) = (0, count());
-    while copy < counted {
-        match read_one(device, copy, lba, bytes).await {
-            Ok(Data::Buf(bytes)) => all.push(bytes),
-            Ok(Data::Zeroes(_)) | Err(IoError::Read | IoError::Integrity | IoError::OutOfRange) => {
-            }
-            Err(error @ (IoError::Busy | IoError::Aborted)) => return Err(error),
-            Err(error) => gone = Some(error),
-        }
-        copy += 1;
-        if count() < counted {
-            // A member has gone, and those behind it have other numbers.
-            (copy, counted) = (0, count());
-            all.clear();
-        }
-    }
-    match gone {
-        Some(error) if all.is_empty() => Err(error),
-        _ => Ok(all),
-    }
-}
-
-async fn read_one(
-    device: &dyn Device,
-    copy: usize,
-    lba: u64,
-    bytes: usize,
-) -> Result<Data, IoError> {
-    let into = Buf::take(bytes).ok_or(IoError::Busy)?;
-    let tag = Tag::default();
-    match device.copies() {
-        Some(copies) => Ok(copies.read(tag, copy, lba, into).await?.data),
-        None => device.read(tag, lba, into).await,
-    }
 }

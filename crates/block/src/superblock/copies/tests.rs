@@ -59,6 +59,8 @@ fn note(generation: u64, text: &str) -> Note {
 struct Memory {
     places: [RefCell<Vec<u8>>; 2],
     unreadable: Cell<Option<usize>>,
+    /// Others that hold the same, as the members of a mirror do.
+    mirrors: Vec<Memory>,
     /// Bytes that are still written.
     power: Cell<usize>,
 }
@@ -86,13 +88,17 @@ impl Places for Memory {
     type Error = PowerCut;
     type Bytes = Vec<u8>;
 
-    async fn read(&self, place: usize) -> Result<Raw<Vec<u8>>, PowerCut> {
-        let bytes = self.places[place].borrow().clone();
-        Ok(match () {
-            () if self.unreadable.get() == Some(place) => Raw::Unreadable,
-            () if bytes.is_empty() => Raw::Blank,
-            () => Raw::Bytes(bytes),
-        })
+    async fn read(&self, place: usize) -> Result<Reads<Vec<u8>>, PowerCut> {
+        let read = |device: &Self| {
+            let bytes = device.places[place].borrow().clone();
+            match () {
+                () if device.unreadable.get() == Some(place) => Raw::Unreadable,
+                () if bytes.is_empty() => Raw::Blank,
+                () => Raw::Bytes(bytes),
+            }
+        };
+        let others = self.mirrors.iter().map(read);
+        Ok([read(self)].into_iter().chain(others).collect())
     }
 }
 
@@ -104,6 +110,16 @@ impl WritablePlaces for Memory {
     }
 
     async fn write(&self, place: usize, laid: Vec<u8>) -> Result<(), PowerCut> {
+        let mirrored = self
+            .mirrors
+            .iter()
+            .try_for_each(|it| it.store(place, &laid));
+        mirrored.and(self.store(place, &laid))
+    }
+}
+
+impl Memory {
+    fn store(&self, place: usize, laid: &[u8]) -> Result<(), PowerCut> {
         let written = laid.len().min(self.power.get());
         self.power.set(self.power.get() - written);
         let mut bytes = self.places[place].borrow_mut();
@@ -158,6 +174,7 @@ fn the_newest_valid_copy_counts_or_the_error_says_why_none_does() {
             content: note(generation, text),
             place,
             other,
+            uneven: [false; 2],
         })
     };
     let cases = [
@@ -198,7 +215,10 @@ fn the_newest_valid_copy_counts_or_the_error_says_why_none_does() {
         ([Decoded::Newer(9), damaged()], Err(Unusable::Newer(9))),
     ];
     for (copies, expected) in cases {
-        let found = Found { copies };
+        let found = Found {
+            copies,
+            uneven: [false; 2],
+        };
         assert_eq!(found.clone().newest(), expected, "{found:?}");
     }
 }
@@ -222,6 +242,61 @@ fn what_cannot_be_read_or_is_inconsistent_is_damaged() {
     assert_eq!(found.highest(), (0, 0));
 }
 
+/// Of three devices that keep both places one has lost the last change, another holds something
+/// else, and the third cannot be read at one place: the newest counts, and all are put right.
+#[test]
+fn the_newest_of_all_devices_counts_and_is_written_to_the_others() {
+    let (old, new) = (note(1, "a"), note(2, "b"));
+    let mut memory = Memory::new();
+    memory.mirrors = vec![Memory::new(), Memory::new()];
+    memory.commit(&old, 1).expect("there is power");
+    memory.mirrors[1].commit(&new, 0).expect("there is power");
+    memory.mirrors[0].places[0].borrow_mut().fill(0);
+    let found = memory.found();
+    assert_eq!(found.copies[0], Decoded::Valid(new.clone()));
+    assert_eq!(found.uneven, [true; 2]);
+    memory.mirrors[1].unreadable.set(Some(0));
+    let found = memory.found();
+    assert_eq!(found.copies[0], Decoded::Valid(old));
+    let newest = found.newest().expect("one is whole");
+    assert_eq!((&newest.content, newest.place), (&new, 1));
+    memory.mirrors[1].unreadable.set(None);
+    now(repair(&memory, &newest)).expect("there is power");
+    for device in &memory.mirrors {
+        let whole = || Decoded::Valid(new.clone());
+        assert_eq!(device.found().copies, [whole(), whole()]);
+    }
+    assert_eq!(memory.found().uneven, [false; 2]);
+}
+
+/// Nothing is there if one device says so and another cannot be read.
+#[test]
+fn what_one_device_cannot_read_is_what_another_holds() {
+    let mut memory = Memory::new();
+    memory.mirrors = vec![Memory::new()];
+    for (unreadable, other) in [(0, 1), (1, 0)] {
+        let devices = [&memory, &memory.mirrors[0]];
+        devices[unreadable].unreadable.set(Some(0));
+        devices[other].unreadable.set(None);
+        let found = memory.found();
+        assert_eq!(found.copies, [Decoded::Absent, Decoded::Absent]);
+        assert_eq!(found.uneven, [true, false]);
+    }
+}
+
+/// What a later program has written is in force, whatever another device holds.
+#[test]
+fn a_later_version_on_one_device_is_refused() {
+    let mut memory = Memory::new();
+    memory.mirrors = vec![Memory::new()];
+    memory.commit(&note(9, "a"), 0).expect("there is power");
+    let mut later = encode(&note(1, "b"));
+    later[8] = 200;
+    seal(&mut later);
+    memory.mirrors[0].store(0, &later).expect("there is power");
+    assert_eq!(memory.found().newest(), Err(Unusable::Newer(200)));
+}
+
 #[test]
 fn the_highest_generation_is_found_wherever_it_is() {
     let valid = |generation| Decoded::Valid(note(generation, "a"));
@@ -234,7 +309,10 @@ fn the_highest_generation_is_found_wherever_it_is() {
         ([Decoded::Newer(9), damaged()], (0, 0)),
     ];
     for (copies, expected) in cases {
-        let found = Found { copies };
+        let found = Found {
+            copies,
+            uneven: [false; 2],
+        };
         assert_eq!(found.highest(), expected, "{found:?}");
     }
 }
