@@ -194,10 +194,28 @@ impl Core {
     /// The system refuses: the address is taken, or not of this machine.
     pub fn listen_for(self: &Rc<Self>, addr: SocketAddr, serve: Serve) -> io::Result<SocketAddr> {
         let listener = self.rt.listen(addr)?;
+        Ok(self.accept_from(listener, serve))
+    }
+
+    /// The same at a socket of this process that listens already. The socket stays open as long as
+    /// anybody else has it.
+    ///
+    /// # Errors
+    /// It does not listen, or this core is simulated.
+    pub fn listen_on(
+        self: &Rc<Self>,
+        listener: std::net::TcpListener,
+        serve: Serve,
+    ) -> io::Result<SocketAddr> {
+        let listener = self.rt.listen_on(listener)?;
+        Ok(self.accept_from(listener, serve))
+    }
+
+    fn accept_from(self: &Rc<Self>, listener: TcpListener, serve: Serve) -> SocketAddr {
         let addr = listener.local_addr();
         let task = self.rt.spawn(self.clone().accept(listener, serve));
         self.listeners.borrow_mut().push((addr, task));
-        Ok(addr)
+        addr
     }
 
     /// Listens no more at a real address; connections that were accepted stay.

@@ -4,7 +4,7 @@
 
 use std::any::Any;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -77,6 +77,12 @@ pub(crate) trait Drive {
 
     /// A listening socket and its real address.
     fn listen(&mut self, addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)>;
+
+    /// A listening socket of this process, and its address. A simulated machine has none.
+    fn adopt(&mut self, listener: TcpListener) -> io::Result<(Handle<SocketId>, SocketAddr)> {
+        drop(listener);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Ends both directions of a connection now.
     fn shutdown(&mut self, socket: SocketId);

@@ -12,7 +12,7 @@ use flashyard_time::{Duration, Time};
 
 use crate::executor::Core;
 use crate::flight::Flight;
-use crate::handle::Socket;
+use crate::handle::{Handle, Socket, SocketId};
 use crate::op::Operation;
 use crate::sleep::{Sleep, TurnEnd};
 use crate::task::Task;
@@ -78,9 +78,18 @@ impl Rt {
     /// Listens for TCP connections (address reuse on, backlog 1024). Errors of the operating
     /// system, such as address in use, are returned.
     pub fn listen(&self, addr: SocketAddr) -> io::Result<TcpListener> {
-        let (handle, addr) = self.core.with_driver(|driver| driver.listen(addr))?;
-        let socket = Socket::new(handle);
-        Ok(TcpListener::new(self.core.clone(), socket, addr))
+        let listening = self.core.with_driver(|driver| driver.listen(addr))?;
+        Ok(self.listener(listening))
+    }
+
+    /// Accepts from a socket of this process that listens already. Only for the real machine.
+    pub fn listen_on(&self, listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        let listening = self.core.with_driver(|driver| driver.adopt(listener))?;
+        Ok(self.listener(listening))
+    }
+
+    fn listener(&self, (handle, addr): (Handle<SocketId>, SocketAddr)) -> TcpListener {
+        TcpListener::new(self.core.clone(), Socket::new(handle), addr)
     }
 
     /// Opens a TCP connection with `TCP_NODELAY`.

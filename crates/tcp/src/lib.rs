@@ -38,4 +38,4 @@ mod serve;
 mod session;
 mod transfer;
 
-pub use serve::listen;
+pub use serve::{listen, listen_on};

@@ -1,7 +1,7 @@
 //! The two tasks of a connection, and how it begins.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 
 use flashyard_engine::Core;
@@ -22,6 +22,14 @@ use crate::{admin, io as queue};
 /// The system refuses: the address is taken, or not of this machine.
 pub fn listen(core: &Rc<Core>, addr: SocketAddr) -> io::Result<SocketAddr> {
     core.listen_for(addr, serve)
+}
+
+/// The same at a socket of this process that listens already.
+///
+/// # Errors
+/// It does not listen, or the core is simulated.
+pub fn listen_on(core: &Rc<Core>, listener: TcpListener) -> io::Result<SocketAddr> {
+    core.listen_on(listener, serve)
 }
 
 /// Begins the tasks of a connection that was accepted.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
@@ -356,6 +356,10 @@ impl Drive for Uring {
 
     fn listen(&mut self, addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)> {
         sockets::listen(addr)
+    }
+
+    fn adopt(&mut self, listener: TcpListener) -> io::Result<(Handle<SocketId>, SocketAddr)> {
+        sockets::adopt(listener)
     }
 
     fn shutdown(&mut self, socket: SocketId) {

@@ -30,7 +30,13 @@ impl Handle<SocketId> {
 
 /// A listening socket.
 pub(super) fn listen(addr: SocketAddr) -> io::Result<(Handle<SocketId>, SocketAddr)> {
-    let listener = TcpListener::bind(addr)?;
+    adopt(TcpListener::bind(addr)?)
+}
+
+/// A socket that listens already.
+pub(super) fn adopt(listener: TcpListener) -> io::Result<(Handle<SocketId>, SocketAddr)> {
+    // An accept at a socket that must not block ends at once where nobody waits for it.
+    listener.set_nonblocking(false)?;
     let addr = listener.local_addr()?;
     // SAFETY: the call takes no pointers. Listening again only changes the backlog.
     if unsafe { libc::listen(listener.as_raw_fd(), BACKLOG) } != 0 {
