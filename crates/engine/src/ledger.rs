@@ -268,6 +268,12 @@ impl Ledger {
             .collect()
     }
 
+    /// The same of one tenant, if it got anything.
+    pub(crate) fn recent_of(&self, tenant: TenantId, now: Time) -> Option<Recent> {
+        let number = self.tenants.find(tenant)?;
+        self.tenants[number].account.recent(now)
+    }
+
     /// Forgets a tenant that has gone.
     pub(crate) fn forget(&mut self, tenant: TenantId) {
         if let Some(number) = self.tenants.find(tenant) {

@@ -87,8 +87,12 @@ pub struct ControllerSnapshot {
     pub hostnqn: String,
     /// Whether the host has enabled it.
     pub enabled: bool,
+    /// The host's end of its Admin connection; `None` for a function, which has none.
+    pub peer: Option<SocketAddr>,
     /// I/O queues that are connected.
     pub io_queues: usize,
+    /// The cores that serve these, each once, in order.
+    pub cores: Vec<usize>,
     /// What this host has done over this controller.
     pub counters: Counters,
 }

@@ -367,12 +367,15 @@ fn text_of(field: &[u8]) -> String {
 
 fn controller_snapshot(entry: &Entry) -> ControllerSnapshot {
     let association = &entry.association;
+    let cores: BTreeSet<usize> = entry.connections().map(|it| it.core).collect();
     ControllerSnapshot {
         cntlid: association.cntlid,
         tenant: association.tenant.as_ref().map(|tenant| tenant.name()),
         hostnqn: association.host.nqn.to_string(),
         enabled: association.controller().is_ready(),
+        peer: (!entry.of_function).then_some(entry.peer),
         io_queues: entry.io_queues(),
+        cores: cores.into_iter().collect(),
         counters: entry.counters(),
     }
 }

@@ -137,6 +137,24 @@ impl Switch {
         all
     }
 
+    /// What these tenants got in the last seconds, of those that got something. How many of their
+    /// I/Os wait is not in it: `waiting` tells that of all at once.
+    pub fn recent_of(&self, tenants: &[TenantId]) -> Vec<Recent> {
+        let (ledger, now) = (self.ledger.borrow(), self.rt.turn_time());
+        let all = tenants.iter();
+        all.filter_map(|tenant| ledger.recent_of(*tenant, now))
+            .collect()
+    }
+
+    /// How many I/Os of each tenant wait for their turn now.
+    pub fn waiting(&self) -> BTreeMap<TenantId, usize> {
+        let mut all = BTreeMap::new();
+        for (_, io) in self.places.borrow().waiting() {
+            *all.entry(io.tenant).or_default() += 1;
+        }
+        all
+    }
+
     /// What came to volumes of `tenant` that have gone.
     pub fn gone_traffic(&self, tenant: TenantId) -> Option<Traffic> {
         self.gone.borrow().get(&tenant).cloned()
@@ -592,13 +610,14 @@ impl Places {
         self.table[io.id.0 as usize].waiting = Some((self.arrivals, io));
     }
 
+    /// All that wait for their turn, with the order in which they came.
+    fn waiting(&self) -> impl Iterator<Item = (u64, Ask)> {
+        self.table.iter().filter_map(|place| place.waiting)
+    }
+
     /// All that wait for their turn, by order of arrival.
     fn queued(&self) -> Vec<Ask> {
-        let mut queued: Vec<_> = self
-            .table
-            .iter()
-            .filter_map(|place| place.waiting)
-            .collect();
+        let mut queued: Vec<_> = self.waiting().collect();
         queued.sort_unstable_by_key(|(order, _)| *order);
         queued.into_iter().map(|(_, io)| io).collect()
     }

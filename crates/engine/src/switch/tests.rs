@@ -280,3 +280,53 @@ fn waiting_and_being_served_are_counted_apart_and_outlive_the_volume() {
         assert!(switch.gone_traffic(TenantId(3)).is_none());
     });
 }
+
+/// Tenants asked for a few at a time are told the same as all of them at once.
+#[test]
+fn what_tenants_got_is_told_of_each_as_of_all() {
+    let one = Fifo::new(Window {
+        ios: 1,
+        bytes: 1 << 20,
+    });
+    in_world(one, |rt, port| async move {
+        let of = |tenant| Ask {
+            tenant: TenantId(tenant),
+            ..ask(0)
+        };
+        // Not each of them is looked at.
+        for tenant in (0..200).map(|n| 1 + n % 2) {
+            let permit = port.admit(of(tenant), false).await;
+            rt.sleep(Duration::from_us(100)).await;
+            if let Some(sample) = permit.complete(true) {
+                port.record(&sample);
+            }
+        }
+        let busy = port.try_admit(of(1)).expect("nobody is there");
+        for tenant in [2, 3, 3] {
+            let (port, io) = (port.clone(), of(tenant));
+            let waits = async move { drop(port.admit(io, false).await.complete(true)) };
+            rt.spawn(waits).detach();
+        }
+        rt.sleep(Duration::from_us(10)).await;
+        let waiting = port.switch.waiting();
+        assert_eq!(waiting, [(TenantId(2), 1), (TenantId(3), 2)].into());
+        let all = [4, 3, 2, 1].map(TenantId);
+        let each = all.chunks(2).flat_map(|some| port.switch.recent_of(some));
+        let mut each: Vec<_> = each
+            .map(|it| Recent {
+                queued: waiting.get(&it.tenant).copied().unwrap_or_default(),
+                ..it
+            })
+            .collect();
+        each.sort_by_key(|it| it.tenant);
+        // Whoever only waits has got nothing.
+        let mut got = port.switch.recent();
+        got.retain(|it| !it.is_nothing());
+        got.sort_by_key(|it| it.tenant);
+        assert_eq!(each, got);
+        let tenants: Vec<_> = got.iter().map(|it| it.tenant.0).collect();
+        assert_eq!(tenants, [1, 2]);
+        drop(busy.complete(true));
+        port.drained().await;
+    });
+}
