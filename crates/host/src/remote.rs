@@ -48,10 +48,11 @@ pub struct Persistence {
 }
 
 impl Default for Persistence {
-    /// One second, growing to ten; give up after ten minutes; I/O fails after thirty seconds.
+    /// A tenth of a second, since a target that is restarted is away for hardly longer, growing to
+    /// ten; give up after ten minutes; I/O fails after thirty seconds.
     fn default() -> Self {
         Self {
-            first_delay: Duration::from_secs(1),
+            first_delay: Duration::from_ms(100),
             max_delay: Duration::from_secs(10),
             loss_timeout: Duration::from_secs(600),
             io_timeout: Duration::from_secs(30),
