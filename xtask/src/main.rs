@@ -5,6 +5,7 @@ mod bench;
 mod edges;
 mod imports;
 mod mask;
+mod pages;
 mod source;
 mod tidy;
 

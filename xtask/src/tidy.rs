@@ -1,11 +1,12 @@
 //! Runs every check over the working tree and reports what is wrong, one line each.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{fs, io};
 
-use crate::{edges, imports, source};
+use crate::{edges, imports, pages, source};
 
 /// Folders that hold nothing of ours, relative to the root: what is built, and what fuzzing finds.
 const SKIPPED: [&str; 5] = [
@@ -68,6 +69,7 @@ fn check(root: &Path) -> Result<(usize, Vec<Finding>), String> {
     walk(root, root, &mut files)
         .map_err(|error| format!("cannot list {}: {error}", root.display()))?;
     files.sort();
+    let mut texts = BTreeMap::new();
     for path in &files {
         let name = path
             .strip_prefix(root)
@@ -76,7 +78,12 @@ fn check(root: &Path) -> Result<(usize, Vec<Finding>), String> {
             .replace('\\', "/");
         let bytes = fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
         match String::from_utf8(bytes) {
-            Ok(text) => findings.extend(source::check(&name, &text)),
+            Ok(text) => {
+                findings.extend(source::check(&name, &text));
+                if path.extension().is_some_and(|extension| extension == "md") {
+                    texts.insert(name, text);
+                }
+            }
             Err(_) => findings.push(Finding {
                 file: name,
                 line: 1,
@@ -84,6 +91,7 @@ fn check(root: &Path) -> Result<(usize, Vec<Finding>), String> {
             }),
         }
     }
+    findings.extend(pages::check(root, &texts));
     Ok((files.len(), findings))
 }
 
