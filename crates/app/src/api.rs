@@ -1,9 +1,10 @@
 //! The REST API: HTTP/1.1 with JSON bodies, over a Unix socket in the state directory that only its
-//! owner can open, and over TCP for those who have a token. It is the only way into a running
+//! owner can open, and over TCP for those who have a token or a certificate, with TLS where it leaves the machine. It is the only way into a running
 //! target; the command line uses it as well.
 //!
 //! [`operations`] is what can be asked, [`call`] the same from the client's side.
 
+mod access;
 mod answer;
 mod call;
 mod client;
@@ -13,7 +14,11 @@ mod openapi;
 mod operations;
 mod page;
 mod parts;
+mod place;
+mod record;
+mod route;
 mod seats;
+mod tls;
 mod tokens;
 
 use std::fmt;
@@ -30,10 +35,16 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
+use crate::audit::Audit;
 use crate::control::{Asker, ErrorKind, HasKind, Request, Shows};
+use crate::listening::{Listening, Purpose};
 
+use access::Access;
+pub use access::AccessFiles;
 pub use client::{AskError, ask, ask_and_follow, follow};
-use listen::Listener;
+use listen::{Come, Listener};
+pub use place::{Place, PlaceError, Remote, RemoteFiles};
+pub use tls::{TlsError, TlsFiles};
 use tokens::TokensError;
 
 /// Longest body of a request: a configuration file of thousands of entries fits.
@@ -62,8 +73,14 @@ pub struct Api {
 }
 
 impl Api {
-    /// Listens in `state`, and at an address for those who have a token, and answers by `serve`.
-    pub fn start<T, E>(state: &Path, tcp: Option<Tcp>, serve: impl Serve<T, E>) -> io::Result<Self>
+    /// Listens in `state`, and at an address for those who get in there, and answers by `serve`.
+    /// What is to change something is recorded.
+    pub fn start<T, E>(
+        state: &Path,
+        tcp: Option<Tcp>,
+        audit: Arc<Audit>,
+        serve: impl Serve<T, E>,
+    ) -> io::Result<Self>
     where
         T: Shows,
         E: HasKind + 'static,
@@ -80,7 +97,7 @@ impl Api {
         let (end, ended) = oneshot::channel();
         let serve = Arc::new(serve);
         let thread = thread::Builder::new().name("api".into()).spawn(move || {
-            runtime.block_on(serve_until(ended, listener, tcp, &serve));
+            runtime.block_on(serve_until(ended, listener, tcp, &audit, &serve));
             // A thread at work ends by itself; the target waits for that, and not this thread.
             runtime.shutdown_background();
         })?;
@@ -97,6 +114,7 @@ async fn serve_until<T, E>(
     ended: oneshot::Receiver<()>,
     unix: UnixListener,
     tcp: Option<Tcp>,
+    audit: &Arc<Audit>,
     serve: &Arc<impl Serve<T, E>>,
 ) where
     T: Shows,
@@ -104,19 +122,25 @@ async fn serve_until<T, E>(
 {
     let expected = "it does not block, in a runtime";
     let unix = tokio::net::UnixListener::from_std(unix).expect(expected);
-    let here = Listener::new(serve, None);
-    let there = tcp.map(|Tcp { listener, tokens }| {
+    let here = Listener::new(serve, audit, None);
+    let there = tcp.map(|Tcp { listener, access }| {
         let tcp = tokio::net::TcpListener::from_std(listener).expect(expected);
-        (tcp, Listener::new(serve, Some(tokens)))
+        (tcp, Listener::new(serve, audit, Some(access)))
     });
     let over_tcp = async {
         match &there {
-            Some((tcp, there)) => there.serve(async || Ok(tcp.accept().await?.0)).await,
+            Some((tcp, there)) => {
+                let accept = async || {
+                    let (stream, address) = tcp.accept().await?;
+                    Ok(Come::Tcp(stream, address))
+                };
+                there.serve(accept).await;
+            }
             None => future::pending().await,
         }
     };
     tokio::select! {
-        () = here.serve(async || Ok(unix.accept().await?.0)) => {}
+        () = here.serve(async || Ok(Come::Unix(unix.accept().await?.0))) => {}
         () = over_tcp => {}
         _ = ended => {}
     }
@@ -126,12 +150,16 @@ async fn serve_until<T, E>(
     }
 }
 
-/// Where the API listens as well, for those who have a token.
+/// Where the API listens as well, for those who have a token or a certificate.
 #[derive(Debug)]
 pub struct Tcp {
     listener: TcpListener,
-    tokens: tokens::Tokens,
+    access: Arc<Access>,
 }
+
+/// Reads anew who gets in, while the API listens.
+#[derive(Clone, Debug)]
+pub struct Renewal(Arc<Access>);
 
 /// Why the API does not listen there.
 #[derive(Debug)]
@@ -142,6 +170,8 @@ pub enum TcpError {
     Refused(SocketAddr, io::Error),
     /// There are no tokens.
     Tokens(TokensError),
+    /// There is no TLS.
+    Tls(TlsError),
 }
 
 impl fmt::Display for TcpError {
@@ -149,8 +179,8 @@ impl fmt::Display for TcpError {
         match self {
             Self::NotLoopback(address) => write!(
                 f,
-                "the API listens on loopback addresses only, since tokens and answers are not encrypted: give 127.0.0.1:{}, and \
-                 put a proxy with TLS before it for others",
+                "without TLS the API listens on loopback addresses only, since tokens and answers could be read on the way: \
+                 give --api-cert and --api-key as well, or 127.0.0.1:{}",
                 address.port()
             ),
             Self::Refused(address, error) => {
@@ -160,6 +190,7 @@ impl fmt::Display for TcpError {
                 )
             }
             Self::Tokens(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
         }
     }
 }
@@ -170,26 +201,60 @@ impl HasKind for TcpError {
             Self::NotLoopback(_) => ErrorKind::Invalid,
             Self::Refused(_, error) => ErrorKind::of_given(error),
             Self::Tokens(error) => error.kind(),
+            Self::Tls(error) => error.kind(),
         }
     }
 }
 
 impl Tcp {
-    /// Listens on a loopback address, for the tokens in a file.
-    pub fn open(address: SocketAddr, tokens: &Path) -> Result<Self, TcpError> {
-        if !address.ip().is_loopback() {
+    /// Listens on an address, a loopback one if nothing is encrypted, for whom the files let in.
+    pub fn open(
+        address: SocketAddr,
+        files: AccessFiles,
+        listening: &Listening,
+    ) -> Result<Self, TcpError> {
+        let access = Arc::new(Self::access(address, files)?);
+        let refused = |error| TcpError::Refused(address, error);
+        let listener = listening.open(Purpose::Api, address).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok(Self { listener, access })
+    }
+
+    /// Whether the address and the files may be used.
+    pub fn check(address: SocketAddr, files: AccessFiles) -> Result<(), TcpError> {
+        Self::access(address, files).map(drop)
+    }
+
+    fn access(address: SocketAddr, files: AccessFiles) -> Result<Access, TcpError> {
+        if files.tls.is_none() && !address.ip().is_loopback() {
             return Err(TcpError::NotLoopback(address));
         }
-        let tokens = tokens::Tokens::read(tokens).map_err(TcpError::Tokens)?;
-        let refused = |error| TcpError::Refused(address, error);
-        let listener = TcpListener::bind(address).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        Ok(Self { listener, tokens })
+        Access::read(files)
     }
 
     /// Where it listens, with its real port.
     pub fn local(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// What reads the files anew.
+    pub fn renewal(&self) -> Renewal {
+        Renewal(Arc::clone(&self.access))
+    }
+
+    /// How an address begins that leads to it.
+    pub fn scheme(&self) -> &'static str {
+        match self.access.is_encrypted() {
+            true => "https",
+            false => "http",
+        }
+    }
+}
+
+impl Renewal {
+    /// Reads all files, or leaves all as it was.
+    pub fn renew(&self) -> Result<(), TcpError> {
+        self.0.renew()
     }
 }
 

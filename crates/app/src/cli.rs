@@ -1,6 +1,7 @@
 //! The command line. Everything a user can type stands here; what it does stands in the modules
 //! named alike.
 
+mod audit;
 mod device;
 mod events;
 mod function;
@@ -15,6 +16,7 @@ mod sim;
 mod snapshot;
 mod target;
 mod tenant;
+mod top;
 mod volume;
 
 #[cfg(test)]
@@ -31,6 +33,7 @@ use crate::options::{whole, within};
 use crate::perf::PerfArgs;
 use crate::spec::{Address, Size};
 
+pub use audit::AuditArgs;
 pub use device::{DeviceArgs, DeviceCommand};
 pub use events::EventsArgs;
 pub use function::{FunctionArgs, FunctionCommand};
@@ -45,6 +48,7 @@ pub use sim::SimArgs;
 pub use snapshot::{CloneArgs, SnapshotArgs, SnapshotCommand};
 pub use target::{TargetArgs, TargetCommand, TargetSetArgs};
 pub use tenant::{TenantArgs, TenantCommand};
+pub use top::TopArgs;
 pub use volume::{MoveGoalArgs, OnOff, PoolArgs, PoolCommand, VolumeArgs, VolumeCommand};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
@@ -138,10 +142,14 @@ pub enum Command {
     Metrics(Reach),
     /// Show what comes to tenants, volumes or devices, and how long it takes, again and again
     Iostat(IostatArgs),
+    /// Watch what tenants are promised, want and get, and who makes them wait, on the whole terminal
+    Top(TopArgs),
     /// Show what a host has read of its controller: how much I/O came, how long it took and waited
     HostStats(HostStatsArgs),
     /// Show what has happened: who came and went, what was changed, what is wrong
     Events(EventsArgs),
+    /// Show who has changed something, or was refused
+    Audit(AuditArgs),
     /// Show where a tenant's latency comes from, and who causes it
     #[command(
         after_help = "Examples:\n  flashyard why db\n  flashyard why db --json\n\n\
@@ -187,9 +195,12 @@ pub struct DemoArgs {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  flashyard serve --config flashyard.toml\n  \
-    flashyard serve --state ./state --listen 127.0.0.1:4420\n\n\
+    flashyard serve --state ./state --listen 127.0.0.1:4420\n  \
+    flashyard serve --api 192.0.2.7:4421 --api-tokens tokens --api-cert target.crt --api-key target.key\n  \
+    flashyard serve --config flashyard.toml --take-over\n\n\
     What the file names is created or changed at start; what it does not name stays as it is in the state.\n\
-    SIGHUP applies the file again, as `flashyard apply` does; one that cannot be applied changes nothing."
+    SIGHUP applies the file again, as `flashyard apply` does, and reads those of --api anew; one that cannot be used\n\
+    changes nothing."
 )]
 pub struct ServeArgs {
     /// Configuration file (TOML)
@@ -209,12 +220,20 @@ pub struct ServeArgs {
     /// state.db.damaged
     #[arg(long, help_heading = "Configuration")]
     pub restore_state: bool,
+    /// Only look whether a start with these options could use the state and the file; a target that
+    /// runs goes on
+    #[arg(long, help_heading = "Configuration", conflicts_with_all = ["take_over", "restore_state"])]
+    pub check: bool,
+    /// Take over from the target that uses the state, if there is one: first all that can be
+    /// checked, then its sockets, so that hosts wait and are not refused; then it ends
+    #[arg(long, help_heading = "Configuration", conflicts_with = "restore_state")]
+    pub take_over: bool,
     /// Listen here instead of where the file or the state says, until `target set --listen`; may be
     /// repeated
     #[arg(long, help_heading = "Network", value_name = "HOST:PORT")]
     pub listen: Vec<Address>,
-    /// Listen here for the REST API as well, for those who have a token of --api-tokens; a loopback
-    /// address
+    /// Listen here for the REST API as well, for those whom --api-tokens names; without --api-cert a
+    /// loopback address
     #[arg(
         long,
         help_heading = "Network",
@@ -222,9 +241,35 @@ pub struct ServeArgs {
         requires = "api_tokens"
     )]
     pub api: Option<SocketAddr>,
-    /// File with tokens for --api, a line each: `read`, `operate` or `admin`, and the token
+    /// File with who may ask at --api, a line each: `read`, `operate` or `admin`, then a token and a
+    /// name for it, or `cn:NAME` or `san:NAME` of a client's certificate. SIGHUP reads it anew
     #[arg(long, help_heading = "Network", value_name = "FILE", requires = "api")]
     pub api_tokens: Option<PathBuf>,
+    /// Certificate of --api in PEM form, then those between it and its authority: TLS 1.3. SIGHUP
+    /// reads it anew
+    #[arg(
+        long,
+        help_heading = "Network",
+        value_name = "FILE",
+        requires_all = ["api", "api_key"]
+    )]
+    pub api_cert: Option<PathBuf>,
+    /// Private key of --api-cert, which only its owner may read
+    #[arg(
+        long,
+        help_heading = "Network",
+        value_name = "FILE",
+        requires = "api_cert"
+    )]
+    pub api_key: Option<PathBuf>,
+    /// Who signs certificates of clients. A client needs one, or a token if there are any
+    #[arg(
+        long,
+        help_heading = "Network",
+        value_name = "FILE",
+        requires = "api_cert"
+    )]
+    pub api_client_ca: Option<PathBuf>,
     /// Number of cores to serve from, instead of what the file says
     #[arg(long, help_heading = "Cores and memory", value_parser = within::<u16>(1, 256))]
     pub cores: Option<u16>,

@@ -1,8 +1,10 @@
 //! The commands that talk to a running target: typed words become a request, the answer a table.
 
+mod audit;
 mod events;
 mod function;
 mod health;
+mod place;
 mod snapshots;
 
 use std::fs;
@@ -35,21 +37,12 @@ use crate::spec::{
 use crate::state;
 use crate::table;
 
+pub use audit::audit;
 pub use events::events;
 pub use function::function;
 pub use health::{health, metrics, status};
+pub use place::{default_state, place};
 pub use snapshots::snapshot;
-
-/// Where the state is when nobody says.
-pub fn default_state() -> PathBuf {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let root =
-        fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
-    match (root, home) {
-        (false, Some(home)) => home.join(".local/state/flashyard"),
-        _ => PathBuf::from("/var/lib/flashyard"),
-    }
-}
 
 /// `flashyard device …`.
 pub fn device(args: DeviceArgs) -> Result<(), Failure> {
@@ -152,8 +145,8 @@ fn follow(reach: &Reach, request: &Request, what: &str) -> Result<(), Failure> {
     let bar = ProgressBar::new(0);
     let style = format!("{{bar:30}} {{pos}}/{{len}}  {{elapsed}}, {{eta}} left  {what}");
     bar.set_style(ProgressStyle::with_template(&style).expect("the template is a constant"));
-    let state = reach.state.clone().unwrap_or_else(default_state);
-    let answer: Result<Value, _> = api::ask_and_follow(&state, request, |progress| {
+    let place = place(reach)?;
+    let answer: Result<Value, _> = api::ask_and_follow(&place, request, |progress| {
         bar.set_length(progress.of.into());
         bar.set_position(progress.done.into());
     });
@@ -590,8 +583,8 @@ pub fn apply(args: &ApplyArgs) -> Result<(), Failure> {
 
 /// `flashyard export`.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
-    let state = args.reach.state.clone().unwrap_or_else(default_state);
-    let file: Document = api::ask(&state, &Request::Export)?;
+    let place = place(&args.reach)?;
+    let file: Document = api::ask(&place, &Request::Export)?;
     match (&args.output, args.reach.json) {
         (Some(path), json) => {
             let written = fs::write(path, file.to_toml());
@@ -652,11 +645,11 @@ fn show<T: DeserializeOwned>(
     request: &Request,
     print: impl FnOnce(&T),
 ) -> Result<(), Failure> {
-    let state = reach.state.clone().unwrap_or_else(default_state);
+    let place = place(reach)?;
     if reach.json {
-        json::print(request.noun(), &api::ask::<Value>(&state, request)?);
+        json::print(request.noun(), &api::ask::<Value>(&place, request)?);
     } else {
-        print(&api::ask(&state, request)?);
+        print(&api::ask(&place, request)?);
     }
     Ok(())
 }

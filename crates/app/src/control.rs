@@ -1,8 +1,10 @@
 //! What can be asked of a running target, and what it answers. `api` carries it over HTTP; the same
 //! types serve both ends.
 
+mod activity;
 mod arrays;
 mod asker;
+mod audit;
 mod events;
 mod functions;
 mod health;
@@ -29,13 +31,17 @@ use crate::spec::{
     TargetSettings, TenantSpec, VolumeSpec,
 };
 
+pub use activity::{
+    ActivityView, ConnectionActivity, CoreActivity, DeviceActivity, TenantActivity, TenantOnDevice,
+};
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
 pub use asker::{Asker, Progress, Shows};
+pub use audit::{AuditAsk, AuditRecord, Means};
 pub use events::{EventKind, EventView, EventsAsk, EventsView};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
 pub use migration::{MigrationState, MigrationView};
-pub use page::{LIMIT_MAX, Page};
+pub use page::{LIMIT_MAX, Listed, Page};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 pub use snapshots::*;
 pub use space::{QuotaView, SpaceView};
@@ -54,8 +60,12 @@ pub enum Request {
     Metrics,
     /// What came to volumes since the target started.
     Traffic,
+    /// What goes on at this moment.
+    Activity,
     /// What has happened.
     Events(EventsAsk),
+    /// Who has changed something.
+    Audit(AuditAsk),
     /// The target's own settings.
     ShowTarget,
     /// Other settings of the target.
@@ -309,6 +319,7 @@ impl Request {
             | Self::MoveVolume { .. } => KindName::Volume.plural(),
             Self::CreateFunctions(_) | Self::SetFunction { .. } => KindName::Function.plural(),
             Self::Why { .. } => "why",
+            Self::Audit(_) => "audit",
             Self::Metrics => "metrics",
             _ => "",
         }

@@ -11,7 +11,7 @@ use flashyard_host::ConnectError;
 use flashyard_nvme::log::NotStatistics;
 use flashyard_nvme::nqn::InvalidNqn;
 
-use crate::api::{AskError, TcpError};
+use crate::api::{AskError, PlaceError, TcpError};
 use crate::check::error::CheckError;
 use crate::control::{ErrorKind, HasKind, HealthState, KindName, SnapshotName};
 use crate::json;
@@ -20,6 +20,7 @@ use crate::perf::error::PerfError;
 use crate::service::Fault;
 use crate::spec::{Address, FileError, SettingError, SpecError};
 use crate::state::StateError;
+use crate::takeover::TakeoverError;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -77,6 +78,14 @@ pub enum Invalid {
     HostNqn(String, InvalidNqn),
     /// An address for the API.
     Api(TcpError),
+    /// Where a target is to be asked.
+    Place(PlaceError),
+    /// There is nothing to draw on.
+    NoTerminal,
+    /// JSON of what goes on until somebody ends it.
+    JsonOfScreen,
+    /// No column of this table: what was typed, and what there is.
+    NoColumn(&'static str, String, Vec<&'static str>),
 }
 
 /// What cannot be looked at.
@@ -92,6 +101,8 @@ pub enum Unavailable {
     Unknown(Address, io::Error),
     /// The drive of the demonstration.
     Drive(&'static str),
+    /// A target that this process was to take over from.
+    Takeover(TakeoverError),
 }
 
 /// What the system refuses.
@@ -109,6 +120,8 @@ pub enum System {
     Print(io::Error),
     /// Files of an experiment.
     Output(OutputError),
+    /// To draw on the terminal, or to read its keys.
+    Terminal(io::Error),
 }
 
 /// What is not in order.
@@ -163,6 +176,7 @@ impl Failure {
         match self {
             Self::Usage(_) => Some(ErrorKind::Usage),
             Self::Invalid(Invalid::Api(error)) => Some(error.kind()),
+            Self::Invalid(Invalid::Place(error)) => Some(error.kind()),
             Self::Invalid(_) => Some(ErrorKind::Invalid),
             Self::Target(error) => Some(error.kind()),
             Self::Fault(fault) => Some(fault.kind()),
@@ -189,7 +203,10 @@ impl HasKind for Unavailable {
         match self {
             Self::Perf(error) => error.kind(),
             Self::Check(error) => error.kind(),
-            Self::Discover(..) | Self::Unknown(..) | Self::Drive(_) => ErrorKind::Unavailable,
+            Self::Takeover(TakeoverError::Address(_, error)) => ErrorKind::of_given(error),
+            Self::Discover(..) | Self::Unknown(..) | Self::Drive(_) | Self::Takeover(_) => {
+                ErrorKind::Unavailable
+            }
         }
     }
 }
@@ -200,7 +217,9 @@ impl HasKind for System {
             // A processor, a directory and files that somebody has named.
             Self::Core(error) | Self::Api(_, error) => ErrorKind::of_given(error),
             Self::Output(error) => ErrorKind::of_given(error.why()),
-            Self::Signals(_) | Self::Runtime(_) | Self::Print(_) => ErrorKind::Internal,
+            Self::Signals(_) | Self::Runtime(_) | Self::Print(_) | Self::Terminal(_) => {
+                ErrorKind::Internal
+            }
         }
     }
 }
@@ -226,6 +245,7 @@ impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Api(error) => error.fmt(f),
+            Self::Place(error) => error.fmt(f),
             Self::Destroys(kind, name) => write!(
                 f,
                 "this destroys all data in {} `{name}`: say --yes to do it",
@@ -274,6 +294,17 @@ impl fmt::Display for Invalid {
                 Limits::LEAST_BUFFERS >> 20
             ),
             Self::HostNqn(nqn, error) => write!(f, "--hostnqn {nqn}: {error}"),
+            Self::NoTerminal => f.write_str(
+                "there is no terminal to draw on: `flashyard iostat` prints lines, and `flashyard top --once` one table",
+            ),
+            Self::JsonOfScreen => f.write_str(
+                "a screen has no JSON: `flashyard top --once --json` prints one table, and `flashyard iostat --json` goes on",
+            ),
+            Self::NoColumn(table, typed, columns) => write!(
+                f,
+                "the table of {table} has no column `{typed}`: give one of {}",
+                columns.join(", ")
+            ),
         }
     }
 }
@@ -289,6 +320,7 @@ impl fmt::Display for Unavailable {
             ),
             Self::Unknown(address, error) => write!(f, "cannot look up {address}: {error}"),
             Self::Drive(device) => write!(f, "{device} does not answer any more"),
+            Self::Takeover(error) => error.fmt(f),
         }
     }
 }
@@ -312,6 +344,7 @@ impl fmt::Display for System {
                 directory.display()
             ),
             Self::Print(error) => write!(f, "cannot print: {error}"),
+            Self::Terminal(error) => write!(f, "cannot use the terminal: {error}"),
             Self::Output(error) => error.fmt(f),
         }
     }
@@ -354,6 +387,7 @@ from! {
     StateError => |error| Self::Fault(Fault::from(error)),
     Unavailable => Self::Unavailable,
     PerfError => |error| Self::Unavailable(Unavailable::Perf(error)),
+    TakeoverError => |error| Self::Unavailable(Unavailable::Takeover(error)),
     CheckError => |error| Self::Unavailable(Unavailable::Check(error)),
     System => Self::System,
     OutputError => |error| Self::System(System::Output(error)),

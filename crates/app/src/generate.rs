@@ -3,6 +3,8 @@
 //! metrics.
 
 mod alerts;
+#[cfg(test)]
+mod commands;
 mod dashboard;
 #[cfg(test)]
 mod monitor_tests;

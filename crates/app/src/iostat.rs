@@ -7,18 +7,17 @@ mod print;
 use std::time::{Duration, Instant};
 
 use crate::cli::IostatArgs;
-use crate::commands::default_state;
+use crate::commands::place;
 use crate::control::{Request, TrafficView};
 use crate::failure::Failure;
 use crate::live::{Said, Watched};
-use figures::Interval;
-pub use figures::{By, percentile};
+pub use figures::{By, Direction, Figures, Interval, Part, percentile};
 use print::Print;
 
 /// Prints lines until there are as many as are wanted, or a signal comes.
 pub fn run(args: &IostatArgs) -> Result<(), Failure> {
-    let state = args.reach.state.clone().unwrap_or_else(default_state);
-    let mut target = Watched::new(state)?;
+    let place = place(&args.reach)?;
+    let mut target = Watched::new(place)?;
     let mut print = Print::new(args);
     let most = match (args.interval, args.count) {
         (None, _) => Some(1),

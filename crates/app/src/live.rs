@@ -1,7 +1,6 @@
 //! What all commands share that watch a running target until somebody ends them: they ask again and
 //! again, wait for a target that is away in the middle, and end at a signal.
 
-use std::path::PathBuf;
 use std::process;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -11,7 +10,7 @@ use serde::de::DeserializeOwned;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::api::{self, AskError};
+use crate::api::{self, AskError, Place};
 use crate::control::{ErrorKind, EventView, Request};
 use crate::failure::{Failure, System};
 
@@ -20,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// A target that is watched.
 pub struct Watched {
-    state: PathBuf,
+    place: Place,
     end: Receiver<()>,
     /// It has answered before: if it is away now, it is waited for.
     seen: bool,
@@ -35,9 +34,9 @@ pub enum Said<T> {
 }
 
 impl Watched {
-    /// The target with this state directory. From now on a signal ends what goes on in good order,
+    /// The target at this place. From now on a signal ends what goes on in good order,
     /// and the second one at once.
-    pub fn new(state: PathBuf) -> Result<Self, Failure> {
+    pub fn new(place: Place) -> Result<Self, Failure> {
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(System::Signals)?;
         let (send, end) = mpsc::channel();
         thread::spawn(move || {
@@ -48,7 +47,7 @@ impl Watched {
             }
         });
         Ok(Self {
-            state,
+            place,
             end,
             seen: false,
             away: false,
@@ -77,8 +76,8 @@ impl Watched {
     ) -> Result<(), Failure> {
         let mut last = after;
         loop {
-            let state = self.state.clone();
-            let outcome = api::follow(&state, last.clone(), |event| {
+            let place = self.place.clone();
+            let outcome = api::follow(&place, last.clone(), |event| {
                 self.is_back();
                 if let Some(event) = event {
                     last = Some(event.id.clone());
@@ -99,7 +98,7 @@ impl Watched {
 
     /// Asks once; nothing from a target that is away.
     fn try_ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<Option<T>, AskError> {
-        match api::ask(&self.state, request) {
+        match api::ask(&self.place, request) {
             Ok(answer) => {
                 self.is_back();
                 Ok(Some(answer))
@@ -140,9 +139,12 @@ impl Watched {
 }
 
 /// Whether a target that could not be asked may come back.
-fn is_away(error: &AskError) -> bool {
+pub fn is_away(error: &AskError) -> bool {
     match error {
-        AskError::NoTarget(_) | AskError::Unreachable(..) | AskError::Lost(_) => true,
+        AskError::NoTarget(_)
+        | AskError::Unreachable(..)
+        | AskError::Tls(..)
+        | AskError::Lost(_) => true,
         AskError::Refused(problem) => problem.code == ErrorKind::Unavailable,
         AskError::TooLong | AskError::NotUnderstood(_) => false,
     }

@@ -46,10 +46,48 @@ pub struct Log {
 }
 
 /// What was written of a kind since a moment.
+#[derive(Debug)]
 struct Span {
     began: Instant,
     lines: u32,
     left_out: u64,
+}
+
+impl Span {
+    fn new(began: Instant) -> Self {
+        Self {
+            began,
+            lines: 0,
+            left_out: 0,
+        }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.began) >= SPAN
+    }
+
+    /// Counts one more; whether it is written.
+    fn admit(&mut self) -> bool {
+        let is_written = self.lines < LINES;
+        match is_written {
+            true => self.lines += 1,
+            false => self.left_out += 1,
+        }
+        is_written
+    }
+}
+
+/// The same bound for something of one kind that is written elsewhere.
+#[derive(Debug, Default)]
+pub struct Bounded(Option<Span>);
+
+impl Bounded {
+    /// Whether one more is written, and how many were not in the span before.
+    pub fn admit(&mut self, now: Instant) -> (bool, u64) {
+        let over = self.0.take_if(|span| span.is_over(now));
+        let span = self.0.get_or_insert_with(|| Span::new(now));
+        (span.admit(), over.map_or(0, |span| span.left_out))
+    }
 }
 
 impl Log {
@@ -64,26 +102,17 @@ impl Log {
     /// Whether an event is written, and how many of which kinds were not before it.
     fn admit(&self, now: Instant, kind: Option<EventKind>) -> (bool, Vec<(&'static str, u64)>) {
         let mut spans = self.spans.borrow_mut();
-        let is_over = |span: &Span| now.saturating_duration_since(span.began) >= SPAN;
-        let over = spans.iter().filter(|(_, span)| is_over(span));
+        let over = spans.iter().filter(|(_, span)| span.is_over(now));
         let left_out = over.filter(|(_, span)| span.left_out > 0);
         let left_out = left_out
             .map(|(kind, span)| (*kind, span.left_out))
             .collect();
-        spans.retain(|_, span| !is_over(span));
+        spans.retain(|_, span| !span.is_over(now));
         let Some(kind) = kind else {
             return (false, left_out);
         };
-        let span = spans.entry(kind.name()).or_insert(Span {
-            began: now,
-            lines: 0,
-            left_out: 0,
-        });
-        let is_written = span.lines < LINES;
-        match is_written {
-            true => span.lines += 1,
-            false => span.left_out += 1,
-        }
+        let span = spans.entry(kind.name());
+        let is_written = span.or_insert_with(|| Span::new(now)).admit();
         (is_written, left_out)
     }
 

@@ -2,6 +2,7 @@
 //! on success, 1 on failure, 2 on bad usage.
 
 mod api;
+mod audit;
 mod check;
 mod cli;
 mod commands;
@@ -16,6 +17,7 @@ mod host_stats;
 mod iostat;
 mod json;
 mod lab;
+mod listening;
 mod live;
 mod log;
 mod metrics;
@@ -26,7 +28,9 @@ mod notify;
 mod options;
 mod out;
 mod perf;
+mod preflight;
 mod published;
+mod rights;
 mod serve;
 mod service;
 mod sim;
@@ -34,6 +38,8 @@ mod sockets;
 mod spec;
 mod state;
 mod table;
+mod takeover;
+mod top;
 mod units;
 
 use std::process::ExitCode;
@@ -68,8 +74,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Health(args) => commands::health(&args),
         Command::Metrics(reach) => commands::metrics(&reach),
         Command::Iostat(args) => iostat::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::HostStats(args) => host_stats::run(&args),
         Command::Events(args) => commands::events(&args),
+        Command::Audit(args) => commands::audit(&args),
         Command::Why(args) => commands::why(args),
         Command::Apply(args) => commands::apply(&args),
         Command::Export(args) => commands::export(&args),

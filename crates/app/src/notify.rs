@@ -2,6 +2,7 @@
 //! for each change, to the socket that `NOTIFY_SOCKET` names. Without the variable nobody is told.
 
 use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -11,11 +12,13 @@ use std::{env, io};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::out;
+use crate::rights;
 
 /// A manager that does not take a datagram for so long is not told.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where to tell it.
+#[derive(Debug, Default)]
 pub struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
 }
@@ -45,12 +48,28 @@ impl Manager {
         Self { socket }
     }
 
-    /// Tells it. That it cannot be told is said, and ends nothing.
+    /// Tells it.
     pub fn tell(&self, condition: Condition<'_>) {
+        self.send(&condition.message(), &[]);
+    }
+
+    /// Has it keep files under a name, in the place of those that it keeps there, and give them to
+    /// the process that comes next (`LISTEN_FDS`).
+    pub fn keep(&self, name: &str, files: &[BorrowedFd<'_>]) {
+        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]);
+        for files in files.chunks(rights::FILES_MOST) {
+            self.send(&format!("FDSTORE=1\nFDNAME={name}"), files);
+        }
+    }
+
+    /// Sends one message. That it cannot be sent is said, and ends nothing.
+    fn send(&self, message: &str, files: &[BorrowedFd<'_>]) {
         let Some((socket, manager)) = &self.socket else {
             return;
         };
-        if let Err(error) = socket.send_to_addr(condition.message().as_bytes(), manager) {
+        let connected = socket.connect_addr(manager);
+        let sent = connected.and_then(|()| rights::send(socket, message.as_bytes(), files));
+        if let Err(error) = sent {
             out::note(format_args!(
                 "cannot tell the service manager how the target is: {error}"
             ));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use flashyard_nvme::Nqn;
 use flashyard_nvme::feature::CompletionCoalescing;
@@ -36,6 +37,8 @@ pub enum OptionError {
     Seeds,
     /// Not a key with its value.
     Setting,
+    /// Not a moment.
+    Moment,
 }
 
 impl fmt::Display for OptionError {
@@ -56,6 +59,9 @@ impl fmt::Display for OptionError {
             Self::Seconds => f.write_str("give seconds, such as 5 or 0.5"),
             Self::Interval => f.write_str("give seconds, 0.1 to 86400"),
             Self::Seeds => f.write_str("write it like 0..20000, the smaller number first"),
+            Self::Moment => f.write_str(
+                "write it like 2026-11-23, 2026-11-23T19:20:01Z or, for that long ago, 8h",
+            ),
             Self::Setting => f.write_str("write it like profile=970pro"),
         }
     }
@@ -94,6 +100,19 @@ pub fn within<T: TryFrom<u64>>(
         let allowed = || format!("a whole number, {least} to {most}");
         number.ok_or_else(|| OptionError::Number(text.to_owned(), allowed()))
     }
+}
+
+/// A moment in UTC, or how long ago it was.
+pub fn moment(text: &str) -> Result<String, OptionError> {
+    if units::is_moment(text) {
+        return Ok(text.to_owned());
+    }
+    let ago = units::LASTING
+        .parse(text)
+        .map_err(|_| OptionError::Moment)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = since.unwrap_or_default().as_secs();
+    Ok(units::utc(now.saturating_sub(ago)))
 }
 
 /// I/Os to start per second.

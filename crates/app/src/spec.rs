@@ -162,6 +162,17 @@ pub enum ClassName {
     Background,
 }
 
+impl ClassName {
+    /// The class as it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+            Self::Background => "background",
+        }
+    }
+}
+
 /// A block device cut from a pool, or a whole device, given to a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

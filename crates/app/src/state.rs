@@ -149,6 +149,12 @@ impl State {
         }
     }
 
+    /// The store in `directory` as a start would have it, in memory: refuses what that would
+    /// refuse, and changes nothing. Whoever has the store goes on.
+    pub fn rehearse(directory: &Path) -> Result<Self, StateError> {
+        Self::prepare(opening::rehearse(directory)?, None)
+    }
+
     /// A store that is forgotten with the process, for the demo and tests.
     pub fn in_memory() -> Result<Self, StateError> {
         let mut connection = Connection::open_in_memory()?;

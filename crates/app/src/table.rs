@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::control::{FoundPartitionsView, Holds, ImportView, KindName, WhyView};
+use crate::control::{FoundPartitionsView, Holds, ImportView, KindName, WhyDevice, WhyView};
 use crate::out::{say, say_line};
 use crate::units;
 
@@ -405,48 +405,49 @@ fn figure(value: &Value, unit: &str) -> String {
 
 /// Prints where a tenant's latency comes from, device by device.
 pub fn print_why(why: &WhyView) {
+    say!("{}", why_text(why));
+}
+
+/// The same as text, lines of which end with a line break.
+pub fn why_text(why: &WhyView) -> String {
+    let devices = why.devices.iter();
+    devices
+        .map(|device| why_on_device(&why.tenant, device))
+        .collect()
+}
+
+fn why_on_device(tenant: &str, device: &WhyDevice) -> String {
     let us = |value: f64| format!("{value:.0} us");
-    for device in &why.devices {
-        let who = format!(
-            "{} on {} ({})",
-            why.tenant,
-            device.device,
-            device.policy.name()
-        );
-        let Some(sampled) = device.sampled.as_ref().filter(|sampled| sampled.ios > 0) else {
-            say_line!("{who}: no I/O in the last seconds\n");
-            continue;
-        };
-        say_line!(
-            "{who}: {} I/Os, mean {}, p50 {}, p99 {}, p99.9 {}, max {}",
-            sampled.ios,
-            us(sampled.mean_us),
-            us(sampled.p50_us),
-            us(sampled.p99_us),
-            us(sampled.p999_us),
-            us(sampled.max_us),
-        );
-        say_line!(
-            "of the mean: {} receive, {} to be taken in, {} waiting for a turn, {} at the device, {} send",
-            us(sampled.receive_us),
-            us(sampled.intake_us),
-            us(sampled.turn_us),
-            us(sampled.device_us),
-            us(sampled.send_us),
-        );
-        if sampled.causes.is_empty() {
-            say_line!("nothing was in its way\n");
-            continue;
-        }
-        say_line!("beyond what it takes when nothing is in the way:");
-        let columns = [("SHARE", true), ("OF THE MEAN", true), ("CAUSE", false)];
-        let mut table = Table::of(columns.map(|(name, numeric)| (name.to_owned(), numeric)));
-        for cause in &sampled.causes {
-            let share = format!("{:.1} %", cause.share * 100.0);
-            table.row(vec![share, us(cause.us), cause.cause.clone()]);
-        }
-        say_line!("{}", table.render());
+    let who = format!("{tenant} on {} ({})", device.device, device.policy.name());
+    let Some(sampled) = device.sampled.as_ref().filter(|sampled| sampled.ios > 0) else {
+        return format!("{who}: no I/O in the last seconds\n\n");
+    };
+    let text = format!(
+        "{who}: {} I/Os, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n\
+         of the mean: {} receive, {} to be taken in, {} waiting for a turn, {} at the device, {} send\n",
+        sampled.ios,
+        us(sampled.mean_us),
+        us(sampled.p50_us),
+        us(sampled.p99_us),
+        us(sampled.p999_us),
+        us(sampled.max_us),
+        us(sampled.receive_us),
+        us(sampled.intake_us),
+        us(sampled.turn_us),
+        us(sampled.device_us),
+        us(sampled.send_us),
+    );
+    if sampled.causes.is_empty() {
+        return text + "nothing was in its way\n\n";
     }
+    let columns = [("SHARE", true), ("OF THE MEAN", true), ("CAUSE", false)];
+    let mut table = Table::of(columns.map(|(name, numeric)| (name.to_owned(), numeric)));
+    for cause in &sampled.causes {
+        let share = format!("{:.1} %", cause.share * 100.0);
+        table.row(vec![share, us(cause.us), cause.cause.clone()]);
+    }
+    let table = table.render();
+    format!("{text}beyond what it takes when nothing is in the way:\n{table}\n")
 }
 
 /// A key as people read it: byte counts have a unit of their own.

@@ -242,6 +242,18 @@ pub fn microseconds(us: f64) -> String {
     }
 }
 
+/// Whether it is a moment in UTC as [`utc`] writes it, or only the date of one: what is compared as
+/// text has to be written in one way.
+pub fn is_moment(text: &str) -> bool {
+    let form = "0000-00-00T00:00:00Z";
+    let is_like = |(one, like): (u8, u8)| match like {
+        b'0' => one.is_ascii_digit(),
+        other => one == other,
+    };
+    let has_length = text.len() == form.len() || text.len() == "0000-00-00".len();
+    has_length && text.bytes().zip(form.bytes()).all(is_like)
+}
+
 /// A moment in UTC, such as `2026-11-22T20:41:04Z`, so many seconds after the beginning of 1970.
 pub fn utc(seconds: u64) -> String {
     // Years begin in March here, so that a leap day is the last day of one; 400 years always have

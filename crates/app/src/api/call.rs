@@ -9,8 +9,8 @@ use super::parts::{
     NewName, NewOwner, NewPolicy, NewPool, NewSettings, NewVolume, Query,
 };
 use crate::control::{
-    Destination, HealthAsk, HealthCode, KindName, NewForm, NewVersion, Page, Request, SnapshotAsk,
-    SnapshotChange, SnapshotName,
+    AuditAsk, Destination, HealthAsk, HealthCode, KindName, NewForm, NewVersion, Page, Request,
+    SnapshotAsk, SnapshotChange, SnapshotName,
 };
 
 /// An HTTP call.
@@ -37,6 +37,7 @@ impl Call {
             Request::Health(HealthAsk::Unmute(code)) => delete(muted(*code)),
             Request::Metrics => get("/metrics".to_owned()),
             Request::Traffic => get("/traffic".to_owned()),
+            Request::Activity => get("/activity".to_owned()),
             Request::Events(ask) => Self {
                 follow: ask.follow,
                 ..get("/events".to_owned()).with(&Query {
@@ -44,6 +45,7 @@ impl Call {
                     ..Query::default()
                 })
             },
+            Request::Audit(ask) => get("/audit".to_owned()).with(&of_audit(ask)),
             Request::CreateIfMissing(create) => Self::of(create).with(&Query {
                 if_missing: true,
                 ..Query::default()
@@ -315,6 +317,17 @@ fn of_question(ask: &SnapshotAsk) -> Call {
             from: (*from > 0).then_some(*from),
             ..Query::default()
         }),
+    }
+}
+
+fn of_audit(ask: &AuditAsk) -> Query {
+    Query {
+        limit: ask.limit,
+        after: ask.after.map(|number| number.to_string()),
+        last: ask.last,
+        who: ask.who.clone(),
+        since: ask.since.clone(),
+        ..Query::default()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client's side of the API, for the command line.
 
+use std::error::Error as _;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,11 +9,12 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, LINK};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LINK};
 use hyper::{Method, Request as HttpRequest, Response};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
@@ -20,6 +22,7 @@ use tokio::time::timeout;
 use super::answer::{METRICS, Problem, text};
 use super::call::Call;
 use super::parts::query_of_link;
+use super::place::Place;
 use super::{BODY_BYTES_MAX, PREFIX, SOCKET};
 use crate::control::{ErrorKind, EventView, EventsAsk, HasKind, Progress, Request};
 
@@ -31,8 +34,10 @@ const LOOK: Duration = Duration::from_millis(200);
 pub enum AskError {
     /// None runs on this state directory.
     NoTarget(PathBuf),
-    /// Its socket cannot be used.
-    Unreachable(PathBuf, io::Error),
+    /// Its socket, or this address, cannot be used.
+    Unreachable(String, io::Error),
+    /// No TLS comes about with it there.
+    Tls(String, String),
     /// The request is longer than any may be.
     TooLong,
     /// It went away before it had answered.
@@ -51,9 +56,13 @@ impl fmt::Display for AskError {
                 "no target runs on {}: start one with `flashyard serve`, or give --state",
                 state.display()
             ),
-            Self::Unreachable(path, error) => {
-                write!(f, "cannot reach the target at {}: {error}", path.display())
+            Self::Unreachable(at, error) => {
+                write!(f, "cannot reach the target at {at}: {error}")
             }
+            Self::Tls(at, why) => write!(
+                f,
+                "no TLS with {at}: {why}; give --api-ca with who has signed its certificate, and the name that is in that"
+            ),
             Self::TooLong => write!(
                 f,
                 "a request has at most {} MiB, and nothing was done: apply the file in parts",
@@ -79,21 +88,23 @@ impl HasKind for AskError {
         match self {
             Self::Refused(why) => why.code,
             Self::TooLong => ErrorKind::Invalid,
-            Self::NoTarget(_) | Self::Unreachable(..) | Self::Lost(_) | Self::NotUnderstood(_) => {
-                ErrorKind::Unavailable
-            }
+            Self::NoTarget(_)
+            | Self::Unreachable(..)
+            | Self::Tls(..)
+            | Self::Lost(_)
+            | Self::NotUnderstood(_) => ErrorKind::Unavailable,
         }
     }
 }
 
-/// Asks the target whose state directory is `state`.
-pub fn ask<T: DeserializeOwned>(state: &Path, request: &Request) -> Result<T, AskError> {
-    ask_and_follow(state, request, |_| {})
+/// Asks the target that is at `place`.
+pub fn ask<T: DeserializeOwned>(place: &Place, request: &Request) -> Result<T, AskError> {
+    ask_and_follow(place, request, |_| {})
 }
 
 /// The same, and says how far the target is, if the request asks for that.
 pub fn ask_and_follow<T: DeserializeOwned>(
-    state: &Path,
+    place: &Place,
     request: &Request,
     follow: impl FnMut(Progress),
 ) -> Result<T, AskError> {
@@ -105,18 +116,18 @@ pub fn ask_and_follow<T: DeserializeOwned>(
     let runtime = runtime.map_err(AskError::Lost)?;
     let text = runtime.block_on(async {
         match call.method {
-            Method::GET => all_parts(state, call).await,
-            _ => exchange(state, call, follow).await,
+            Method::GET => all_parts(place, call).await,
+            _ => exchange(place, call, follow).await,
         }
     })?;
     serde_json::from_slice(&text).map_err(AskError::NotUnderstood)
 }
 
 /// Asks for something, and, of a list that comes in parts, for all of them.
-async fn all_parts(state: &Path, call: Call) -> Result<Vec<u8>, AskError> {
+async fn all_parts(place: &Place, call: Call) -> Result<Vec<u8>, AskError> {
     let path = call.target.split('?').next().unwrap_or_default().to_owned();
     let mut rows: Vec<Value> = Vec::new();
-    let mut answer = send(state, call).await?;
+    let mut answer = send(place, call).await?;
     loop {
         let next = answer.headers().get(LINK).and_then(query_of_link);
         let next = next.map(|query| Call::get(format!("{path}?{query}")));
@@ -126,7 +137,7 @@ async fn all_parts(state: &Path, call: Call) -> Result<Vec<u8>, AskError> {
         }
         rows.append(&mut read(&view)?);
         match next {
-            Some(next) => answer = send(state, next).await?,
+            Some(next) => answer = send(place, next).await?,
             None => return Ok(text(&rows).into_bytes()),
         }
     }
@@ -134,12 +145,12 @@ async fn all_parts(state: &Path, call: Call) -> Result<Vec<u8>, AskError> {
 
 /// Sends a call, and gives the view that comes back, as JSON.
 async fn exchange(
-    state: &Path,
+    place: &Place,
     call: Call,
     follow: impl FnMut(Progress),
 ) -> Result<Vec<u8>, AskError> {
     let followed = call.follow;
-    let answer = send(state, call).await?;
+    let answer = send(place, call).await?;
     if followed {
         return followed_to_the_end(answer, follow).await;
     }
@@ -158,18 +169,17 @@ async fn whole(answer: Response<Incoming>) -> Result<Vec<u8>, AskError> {
 }
 
 /// Sends a call; gives the answer where that is no refusal.
-async fn send(state: &Path, call: Call) -> Result<Response<Incoming>, AskError> {
-    let path = state.join(SOCKET);
-    let stream = UnixStream::connect(&path).await;
-    let stream = stream.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            AskError::NoTarget(state.to_owned())
+async fn send(place: &Place, call: Call) -> Result<Response<Incoming>, AskError> {
+    let answer = match place {
+        Place::State(state) => {
+            let request = request(call, "localhost", None);
+            over(unix(state).await?, request).await?
         }
-        _ => AskError::Unreachable(path, error),
-    })?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
-    tokio::spawn(connection);
-    let answer = sender.send_request(request(call)).await.map_err(lost)?;
+        Place::Remote(remote) => {
+            let request = request(call, remote.at(), remote.token());
+            over(remote.connect().await?, request).await?
+        }
+    };
     if !answer.status().is_success() {
         let body = answer.into_body().collect().await.map_err(lost)?.to_bytes();
         let problem = serde_json::from_slice(&body).map_err(AskError::NotUnderstood)?;
@@ -178,7 +188,27 @@ async fn send(state: &Path, call: Call) -> Result<Response<Incoming>, AskError> 
     Ok(answer)
 }
 
-fn request(call: Call) -> HttpRequest<Full<Bytes>> {
+async fn unix(state: &Path) -> Result<UnixStream, AskError> {
+    let path = state.join(SOCKET);
+    let stream = UnixStream::connect(&path).await;
+    stream.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            AskError::NoTarget(state.to_owned())
+        }
+        _ => AskError::Unreachable(path.display().to_string(), error),
+    })
+}
+
+async fn over(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: HttpRequest<Full<Bytes>>,
+) -> Result<Response<Incoming>, AskError> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+    tokio::spawn(connection);
+    sender.send_request(request).await.map_err(lost)
+}
+
+fn request(call: Call, host: &str, token: Option<&HeaderValue>) -> HttpRequest<Full<Bytes>> {
     let accept = match call.follow {
         true => "text/event-stream",
         false => "application/json",
@@ -186,8 +216,11 @@ fn request(call: Call) -> HttpRequest<Full<Bytes>> {
     let mut request = HttpRequest::builder()
         .method(call.method)
         .uri(format!("{PREFIX}{}", call.target))
-        .header(HOST, "localhost")
+        .header(HOST, host)
         .header(ACCEPT, accept);
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, token);
+    }
     if !call.body.is_empty() {
         request = request.header(CONTENT_TYPE, "application/json");
     }
@@ -195,14 +228,19 @@ fn request(call: Call) -> HttpRequest<Full<Bytes>> {
     request.expect("names are encoded")
 }
 
+/// With the reason below it, such as what TLS says.
 fn lost(error: hyper::Error) -> AskError {
-    AskError::Lost(io::Error::other(error))
+    let text = match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    AskError::Lost(io::Error::other(text))
 }
 
 /// Gives each event that happens at a target, in its order, to `take`, and now and then nothing,
 /// until that wants no more. The target ends it by going away.
 pub fn follow(
-    state: &Path,
+    place: &Place,
     after: Option<String>,
     take: impl FnMut(Option<EventView>) -> bool,
 ) -> Result<(), AskError> {
@@ -216,7 +254,7 @@ pub fn follow(
         .build();
     let runtime = runtime.map_err(AskError::Lost)?;
     runtime.block_on(async {
-        let answer = send(state, call).await?;
+        let answer = send(place, call).await?;
         events(answer, take).await
     })
 }

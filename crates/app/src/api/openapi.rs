@@ -11,7 +11,8 @@ use super::parts::Query;
 use super::tokens::Role;
 
 const ABOUT: &str = "What can be asked of a running target, at the Unix socket `api.sock` of its \
-                     state directory without a token, and over TCP with one. docs/api.md has the rest.";
+                     state directory without a token, and over TCP with a token or, where there is TLS, the certificate of a \
+                     client. `x-role` is what either needs. docs/api.md has the rest.";
 
 /// The document.
 pub(super) fn document() -> Value {
@@ -60,10 +61,14 @@ pub(super) fn document() -> Value {
             "description": ABOUT,
         },
         "servers": [{ "url": PREFIX }],
-        "security": [{}, { "token": [] }],
+        "security": [{}, { "token": [] }, { "certificate": [] }],
         "paths": paths,
         "components": {
-            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer", "description": "A token of `serve --api-tokens`." },
+                "certificate": { "type": "mutualTLS", "description": "A certificate that an authority of \
+                    `serve --api-client-ca` has signed, and that a line of `--api-tokens` names." },
+            },
             "schemas": answers.take_definitions(true),
         },
     })

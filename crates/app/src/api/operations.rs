@@ -10,11 +10,11 @@ use super::parts::{
     NewName, NewOwner, NewPolicy, NewPool, NewSettings, NewVolume, NotUnderstood, Parts,
 };
 use crate::control::{
-    AppliedView, ArrayChange, CalibrationView, Destination, DeviceView, DiffView, EventsAsk,
-    EventsView, FoundPartitionsView, FunctionChange, FunctionView, HealthAsk, HealthView,
-    ImportView, KindName, NewForm, PartitionView, PoolView, Request, SnapshotAsk, SnapshotChange,
-    SnapshotName, SnapshotView, StatusView, TargetView, TenantChange, TenantView, TrafficView,
-    VolumeChange, VolumeView, WhyView,
+    ActivityView, AppliedView, ArrayChange, AuditRecord, CalibrationView, Destination, DeviceView,
+    DiffView, EventsAsk, EventsView, FoundPartitionsView, FunctionChange, FunctionView, HealthAsk,
+    HealthView, ImportView, KindName, NewForm, PartitionView, PoolView, Request, SnapshotAsk,
+    SnapshotChange, SnapshotName, SnapshotView, StatusView, TargetView, TenantChange, TenantView,
+    TrafficView, VolumeChange, VolumeView, WhyView,
 };
 use crate::spec::{
     DeviceSpec, Document, FunctionSpec, PartitionSpec, PoolSpec, TargetSettings, TenantSpec,
@@ -119,12 +119,17 @@ operations! {
         -> of::<String> => |_| Ok(Request::Metrics);
     GET "/traffic" [] "What came to volumes since the target started, and how long it took."
         -> of::<TrafficView> => |_| Ok(Request::Traffic);
+    GET "/activity" [] "What goes on: tenants and what was in their way in the last seconds, cores, connections."
+        -> of::<ActivityView> => |_| Ok(Request::Activity);
     GET "/events" ["after"]
         "What has happened, after the event `after`; as `text/event-stream` also what is still to come."
         -> of::<EventsView> => |p| {
         let after = p.query.after;
         Ok(Request::Events(EventsAsk { after, follow: p.follow }))
     };
+    GET "/audit" ["limit", "after", "last", "who", "since"]
+        "Who has changed something, or was refused, the oldest first, in parts of at most 1000."
+        -> of::<Vec<AuditRecord>> => |p| Ok(Request::Audit(p.audit()?));
     GET "/target" [] "The target's own settings."
         -> of::<TargetView> => |_| Ok(Request::ShowTarget);
     PATCH "/target" [] "Changes settings of the target."

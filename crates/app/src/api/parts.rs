@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
+use std::num::ParseIntError;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -14,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::text;
 use crate::control::{
-    ArrayHow, ArrayOf, ErrorKind, HasKind, HealthCode, How, LIMIT_MAX, NewVersion, NotASnapshot,
-    Page, Request, SnapshotName,
+    ArrayHow, ArrayOf, AuditAsk, ErrorKind, HasKind, HealthCode, How, LIMIT_MAX, NewVersion,
+    NotASnapshot, Page, Request, SnapshotName,
 };
 use crate::spec::{CompressionName, Document, FaultSpec, KeyText, PolicyName, PoolSpec, Size};
+use crate::units;
 
 /// What a request over HTTP consists of.
 #[derive(Default)]
@@ -55,7 +57,7 @@ pub(super) struct Query {
     /// Only those of this volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) volume: Option<String>,
-    /// The older snapshot.
+    /// The older snapshot; of the audit log, the date or moment in UTC from which on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<String>,
     /// The newer snapshot; the volume as it is if not given.
@@ -71,6 +73,13 @@ pub(super) struct Query {
     /// What was told last: an event, or the last of the part of a list before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<String>,
+    /// Only so many, the newest.
+    #[schemars(range(min = 1, max = 1000))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last: Option<usize>,
+    /// Only of this user, token or certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) who: Option<String>,
 }
 
 /// What is around the address of the next part of a list in the header `Link` (RFC 8288).
@@ -121,6 +130,10 @@ pub(super) enum NotUnderstood {
     Limit(usize),
     /// A part of a list of snapshots is behind one of them.
     After(NotASnapshot),
+    /// A part of the audit log is behind a number.
+    Number(ParseIntError),
+    /// No moment in UTC.
+    Moment(String),
 }
 
 impl fmt::Display for NotUnderstood {
@@ -148,7 +161,7 @@ impl fmt::Display for NotUnderstood {
             }
             Self::Limit(limit) => write!(
                 f,
-                "`limit` is {limit}, and a part of a list has 1 to {LIMIT_MAX} rows: leave it out for the whole list"
+                "`limit` or `last` is {limit}, and a part of a list has 1 to {LIMIT_MAX} rows: leave it out for the whole list"
             ),
             Self::Both(one, other) => {
                 write!(
@@ -157,6 +170,14 @@ impl fmt::Display for NotUnderstood {
                 )
             }
             Self::After(why) => write!(f, "`after` is not understood: {why}"),
+            Self::Number(why) => write!(
+                f,
+                "`after` is not understood: {why}; give the number of a record"
+            ),
+            Self::Moment(text) => write!(
+                f,
+                "`since` is `{text}`: write it like 2026-11-23 or 2026-11-23T19:20:01Z"
+            ),
             Self::NoBody => f.write_str("the operation needs a JSON body"),
             Self::Form(wanted) => write!(f, "the body has to be {wanted} of JSON"),
         }
@@ -166,6 +187,12 @@ impl fmt::Display for NotUnderstood {
 impl From<NotASnapshot> for NotUnderstood {
     fn from(why: NotASnapshot) -> Self {
         Self::After(why)
+    }
+}
+
+impl From<ParseIntError> for NotUnderstood {
+    fn from(why: ParseIntError) -> Self {
+        Self::Number(why)
     }
 }
 
@@ -246,6 +273,27 @@ impl Parts {
         Ok(Page {
             limit: *limit,
             after,
+        })
+    }
+
+    /// The records of the audit log that are asked for.
+    pub(super) fn audit(&self) -> Result<AuditAsk, NotUnderstood> {
+        let Page { limit, after } = self.page()?;
+        let Query {
+            last, who, since, ..
+        } = self.query.clone();
+        if let Some(last) = last.filter(|it| !(1..=LIMIT_MAX).contains(it)) {
+            return Err(NotUnderstood::Limit(last));
+        }
+        if let Some(text) = since.as_ref().filter(|text| !units::is_moment(text)) {
+            return Err(NotUnderstood::Moment(text.clone()));
+        }
+        Ok(AuditAsk {
+            limit,
+            after,
+            last,
+            who,
+            since,
         })
     }
 

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// All connections.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Seats(Arc<Mutex<Table>>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Table {
     next: u64,
     /// Those without a request, by when they began to be.
@@ -19,6 +19,8 @@ struct Table {
     at_work: usize,
     /// Whoever has no request any more goes.
     closed: bool,
+    /// How often all have had to come again.
+    renewed: u64,
 }
 
 /// Closes its connection when it is dropped.
@@ -38,6 +40,8 @@ struct Inner {
 pub(super) struct Work {
     seat: Seat,
     idle: Option<Idle>,
+    /// Its connection is from after so many renewals.
+    renewed: u64,
 }
 
 impl Seats {
@@ -66,6 +70,13 @@ impl Seats {
         table.idle.clear();
     }
 
+    /// The same for those who are here now; others come in their place.
+    pub(super) fn renew(&self) {
+        let mut table = self.lock();
+        table.renewed += 1;
+        table.idle.clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,6 +100,7 @@ impl Seat {
         Some(Work {
             seat,
             idle: Some(idle),
+            renewed: table.renewed,
         })
     }
 }
@@ -111,7 +123,8 @@ impl Drop for Work {
         let inner = &self.seat.0;
         let mut table = inner.seats.lock();
         table.at_work -= 1;
-        if let Some(idle) = self.idle.take().filter(|_| !table.closed) {
+        let may_stay = !table.closed && table.renewed == self.renewed;
+        if let Some(idle) = self.idle.take().filter(|_| may_stay) {
             *inner.lock() = table.add(idle);
         }
     }

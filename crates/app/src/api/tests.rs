@@ -1,8 +1,11 @@
-//! Requests as HTTP calls and back, and the socket under clients of every kind.
+//! Requests as HTTP calls and back, and the socket and TLS under clients of every kind.
 
+mod audit;
+mod certificates;
 mod dashboard;
 mod requests;
 mod sockets;
+mod tls;
 
 use std::collections::{BTreeSet, HashMap};
 

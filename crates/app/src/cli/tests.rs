@@ -63,7 +63,10 @@ fn every_option_stands_in_a_group() {
 }
 
 /// Where the texts of refusals are.
-const TEXTS: [&str; 9] = [
+const TEXTS: [&str; 13] = [
+    include_str!("../api.rs"),
+    include_str!("../api/client.rs"),
+    include_str!("../api/tokens.rs"),
     include_str!("../service/cause.rs"),
     include_str!("../service/cause/in_use.rs"),
     include_str!("../service/cause/refused.rs"),
@@ -73,10 +76,11 @@ const TEXTS: [&str; 9] = [
     include_str!("../state/error.rs"),
     include_str!("../failure.rs"),
     include_str!("../perf/error.rs"),
+    include_str!("../takeover.rs"),
 ];
 
 /// Options that a refusal names without a command, and the commands that are refused so.
-const NAMED: [(&str, &[&str]); 40] = [
+const NAMED: [(&str, &[&str]); 45] = [
     ("--bs", &["perf"]),
     ("--baseline", &["perf"]),
     ("--buffers", &["serve"]),
@@ -90,6 +94,7 @@ const NAMED: [(&str, &[&str]); 40] = [
         &["partition delete", "pool import", "volume create"],
     ),
     ("--erase", &["volume create"]),
+    ("--take-over", &["serve"]),
     ("--spare", &["pool add"]),
     ("--eui64", &["volume create", "volume import"]),
     (
@@ -104,6 +109,10 @@ const NAMED: [(&str, &[&str]); 40] = [
             "device create",
         ],
     ),
+    ("--api-ca", &["status", "volume list", "apply"]),
+    ("--api-cert", &["serve"]),
+    ("--api-client-ca", &["serve"]),
+    ("--api-key", &["serve"]),
     ("--doorbells", &["function set"]),
     ("--cores", &["function set"]),
     ("--group", &["function set"]),

@@ -1,5 +1,6 @@
 //! `flashyard events`.
 
+use super::place;
 use crate::cli::EventsArgs;
 use crate::control::{EventView, EventsAsk, EventsView, Request};
 use crate::failure::Failure;
@@ -10,20 +11,16 @@ use crate::{api, json};
 /// `flashyard events`.
 pub fn events(args: &EventsArgs) -> Result<(), Failure> {
     let as_json = args.reach.json;
-    let state = args
-        .reach
-        .state
-        .clone()
-        .unwrap_or_else(super::default_state);
+    let place = place(&args.reach)?;
     if args.follow {
-        let mut target = Watched::new(state)?;
+        let mut target = Watched::new(place)?;
         return target.follow(args.after.clone(), |event| print(&event, as_json));
     }
     let ask = EventsAsk {
         after: args.after.clone(),
         follow: false,
     };
-    let view: EventsView = api::ask(&state, &Request::Events(ask))?;
+    let view: EventsView = api::ask(&place, &Request::Events(ask))?;
     view.events.iter().for_each(|event| print(event, as_json));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{default_state, run, show};
+use super::{place, run, show};
 use crate::api;
 use crate::cli::{HealthArgs, HealthCommand, Reach, StatusArgs};
 use crate::control::{HealthAsk, HealthState, HealthView, Request};
@@ -47,8 +47,8 @@ pub fn status(args: &StatusArgs) -> Result<(), Failure> {
 
 /// `flashyard status --check`.
 fn check(reach: &Reach) -> Result<(), Failure> {
-    let state = reach.state.clone().unwrap_or_else(default_state);
-    let view: HealthView = api::ask(&state, &Request::Health(HealthAsk::Show))?;
+    let place = place(reach)?;
+    let view: HealthView = api::ask(&place, &Request::Health(HealthAsk::Show))?;
     match reach.json {
         true => json::print("", &view),
         false => say_line!("{}", line(&view)),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{default_state, run, show};
+use super::{place, run, show};
 use crate::api;
 use crate::cli::{CloneArgs, Reach, SnapshotArgs, SnapshotCommand};
 use crate::control::{
@@ -118,7 +118,7 @@ fn diff(
     since: Option<String>,
     until: Option<String>,
 ) -> Result<(), Failure> {
-    let state = reach.state.clone().unwrap_or_else(default_state);
+    let place = place(reach)?;
     let mut all = DiffView::default();
     let mut from = Some(0);
     while let Some(at) = from {
@@ -128,7 +128,7 @@ fn diff(
             until: until.clone(),
             from: at,
         };
-        let part: DiffView = api::ask(&state, &Request::AskSnapshots(ask))?;
+        let part: DiffView = api::ask(&place, &Request::AskSnapshots(ask))?;
         all.changed_bytes += part.changed_bytes;
         all.ranges.extend(part.ranges);
         from = part.next_bytes;

@@ -72,6 +72,8 @@ pub enum HealthCode {
     CoreSilent,
     /// Something of the target's own state cannot be written.
     StateNotKept,
+    /// Records of who has changed something cannot be written.
+    AuditNotWritten,
     /// The configuration file of the start could not be applied.
     ConfigurationNotApplied,
     /// An array has fewer copies, or less parity, than it is to have.
@@ -125,6 +127,9 @@ impl HealthCode {
             Self::ConnectionsRefused => "raise the limit of open files of the target",
             Self::CoreSilent => "see to the devices of that core, or start the target again",
             Self::StateNotKept => "make space in the state directory, or see to its disk",
+            Self::AuditNotWritten => {
+                "make space in the state directory, or see to its disk; the log has the records"
+            }
             Self::ConfigurationNotApplied => "mend the file, then `flashyard apply` it",
             Self::RedundancyLost => "`flashyard pool replace` or `pool add --spare`",
             Self::CopiesDisagree => "write the blocks again, or restore them from a backup",

@@ -1,13 +1,16 @@
 //! What requests are answered with: a type for each answer, whose fields stand in the order in
 //! which people and programs see them. The socket makes JSON of them; `table.rs` prints that.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::activity::ActivityView;
 use super::arrays::ArrayView;
 use super::asker::Shows;
+use super::audit::AuditRecord;
 use super::events::EventsView;
 use super::functions::{FunctionRow, FunctionView};
 use super::health::HealthView;
@@ -40,8 +43,12 @@ pub enum View {
     Metrics(String),
     /// What came to volumes.
     Traffic(Box<TrafficView>),
+    /// What goes on.
+    Activity(Box<ActivityView>),
     /// What has happened.
     Events(EventsView),
+    /// Who has changed something.
+    Audit(Listed<AuditRecord>),
     /// The target's own settings.
     Target(TargetView),
     Device(Box<DeviceView>),
@@ -86,6 +93,7 @@ impl Shows for View {
         match self {
             Self::List(part) => part.next.as_deref(),
             Self::Snapshots(part) => part.next.as_deref(),
+            Self::Audit(part) => part.next.as_deref(),
             _ => None,
         }
     }
@@ -366,15 +374,15 @@ pub enum GuaranteeState {
 }
 
 /// A promise beside what the tenant got of it in the last seconds.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct PromiseView {
     pub tenant: String,
     /// Guarantees hold for each device by itself.
     pub device: String,
     /// The key of the promise: a rate of the guarantee, or `latency_target`.
-    pub promise: &'static str,
+    pub promise: Cow<'static, str>,
     /// What both figures are in: `per_second`, `bytes_per_second` or `us`.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     pub promised: u64,
     /// Of latency, what 99 of 100 latency-sensitive I/Os stayed under; nothing without any.
     pub got: Option<u64>,
@@ -389,7 +397,9 @@ pub struct PromiseView {
 }
 
 /// Whether a promise was kept in the last seconds, the worst last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromiseState {
     /// The tenant did not ask for so much.
@@ -399,7 +409,7 @@ pub enum PromiseState {
 }
 
 /// What keeps a tenant from getting more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LimitedBy {
     /// What its hosts ask for, and how much of it at a time.

@@ -52,7 +52,7 @@ pub struct Sampled {
 }
 
 /// What was in the way.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CauseView {
     /// What it was, in a word.
     pub kind: String,

@@ -17,9 +17,10 @@ use uuid::Uuid;
 use super::DEVICE;
 use super::outcome::Phase;
 use super::players::{PLAYERS, READER};
-use crate::api::{Api, Tcp};
+use crate::api::{AccessFiles, Api, Tcp};
 use crate::control::{Request, TenantChange};
 use crate::failure::{Failure, Invalid, System};
+use crate::listening::Listening;
 use crate::perf::{self, PerfArgs};
 use crate::service::Service;
 use crate::spec::{PolicyName, Span, TargetSettings};
@@ -52,10 +53,12 @@ impl Live {
         let failed = |error| System::Api(folder.0.clone(), error);
         let tokens = folder.keep("tokens", &token).map_err(failed)?;
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let tcp = Tcp::open(any, &tokens).map_err(Invalid::Api)?;
+        let files = AccessFiles { tokens, tls: None };
+        let tcp = Tcp::open(any, files, &Listening::default()).map_err(Invalid::Api)?;
         let page = tcp.local().map_err(failed)?;
         let shared = Arc::clone(service);
-        let api = Api::start(&folder.0, Some(tcp), move |request, asker| {
+        let audit = Arc::clone(service.audit());
+        let api = Api::start(&folder.0, Some(tcp), audit, move |request, asker| {
             shared.handle_for(request, asker)
         });
         let api = api.map_err(failed)?;

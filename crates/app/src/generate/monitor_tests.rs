@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use clap::ValueEnum as _;
+use schemars::JsonSchema;
+use serde_json::Value;
 
 use super::{alerts, dashboard};
-use crate::control::HealthCode;
+use crate::control::{ErrorKind, EventKind, HealthCode};
 use crate::metrics::{PREFIX, all_series};
 
 /// Labels that Prometheus adds.
@@ -161,6 +163,43 @@ fn every_code_has_a_rule_and_a_line_in_the_documentation() {
     }
 }
 
+/// The words that a type is told by.
+fn words<T: JsonSchema>() -> Vec<String> {
+    fn collect(schema: &Value, found: &mut Vec<String>) {
+        let named = schema["const"].as_str().into_iter();
+        let listed = schema["enum"].as_array().into_iter().flatten();
+        found.extend(
+            named
+                .chain(listed.filter_map(Value::as_str))
+                .map(str::to_owned),
+        );
+        for one in schema["oneOf"].as_array().into_iter().flatten() {
+            collect(one, found);
+        }
+    }
+    let mut found = Vec::new();
+    collect(schemars::schema_for!(T).as_value(), &mut found);
+    found
+}
+
+#[test]
+fn every_kind_of_event_and_of_error_is_in_the_documentation() {
+    let [events, errors] = [words::<EventKind>(), words::<ErrorKind>()];
+    assert!(
+        events.len() > 8 && errors.len() > 6,
+        "{events:?} {errors:?}"
+    );
+    let page = include_str!("../../../../docs/monitoring.md");
+    for kind in events {
+        assert!(page.contains(&format!("`{kind}`")), "monitoring.md: {kind}");
+    }
+    let page = include_str!("../../../../docs/api.md");
+    // What was typed wrongly does not come to the API.
+    for kind in errors.iter().filter(|kind| *kind != "usage") {
+        assert!(page.contains(&format!("\n| `{kind}` |")), "api.md: {kind}");
+    }
+}
+
 #[test]
 fn every_metric_is_in_the_documentation() {
     let page = include_str!("../../../../docs/monitoring.md");
@@ -201,8 +240,7 @@ fn page_of_the_dashboard_is_as_committed() {
 /// No two panels lie on each other or beyond the page, and each has an id of its own.
 #[test]
 fn panels_have_places_of_their_own() {
-    let document: serde_json::Value =
-        serde_json::from_str(&dashboard::dashboard()).expect("it is JSON");
+    let document: Value = serde_json::from_str(&dashboard::dashboard()).expect("it is JSON");
     let mut taken = BTreeSet::new();
     let mut ids = BTreeSet::new();
     for panel in document["panels"].as_array().expect("a list") {

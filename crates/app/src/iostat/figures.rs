@@ -153,13 +153,28 @@ fn difference(now: &TimesView, before: &TimesView) -> TimesView {
 }
 
 impl Figures {
-    fn new(name: &str) -> Self {
+    /// Nothing has happened yet.
+    pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             in_flight: 0,
             read: Direction::default(),
             write: Direction::default(),
         }
+    }
+
+    /// What has happened to another one, too.
+    pub fn add(&mut self, more: &Self) {
+        self.in_flight += more.in_flight;
+        add(&mut self.read.0, &more.read.0);
+        add(&mut self.write.0, &more.write.0);
+    }
+
+    /// Reads and writes together.
+    pub fn both(&self) -> Direction {
+        let mut both = self.read.clone();
+        add(&mut both.0, &self.write.0);
+        both
     }
 }
 
@@ -194,7 +209,12 @@ impl Direction {
 
     /// What 99 of 100 stayed under, in microseconds, to a quarter.
     pub fn p99_us(&self, part: Part, bounds_us: &[Option<f64>]) -> Option<f64> {
-        percentile(self.counts(part), bounds_us, 0.99)
+        self.percentile_us(part, bounds_us, 0.99)
+    }
+
+    /// What this part of all stayed under, in microseconds, to a quarter.
+    pub fn percentile_us(&self, part: Part, bounds_us: &[Option<f64>], of_all: f64) -> Option<f64> {
+        percentile(self.counts(part), bounds_us, of_all)
     }
 
     /// How many took how long, by bucket.

@@ -7,6 +7,7 @@ mod remote;
 mod to_import;
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -450,6 +451,8 @@ pub enum Internal {
     HostNqn(InvalidNqn),
     /// The name of a subsystem.
     Subnqn(InvalidNqn),
+    /// The audit log.
+    Audit(io::Error),
 }
 
 impl fmt::Display for Invalid {
@@ -695,6 +698,10 @@ impl fmt::Display for Internal {
             Self::State(error) => error.fmt(f),
             Self::Engine(error) => error.fmt(f),
             Self::HostNqn(error) | Self::Subnqn(error) => error.fmt(f),
+            Self::Audit(error) => write!(
+                f,
+                "the audit log in the state directory cannot be read: {error}; see to its disk"
+            ),
         }
     }
 }

@@ -14,9 +14,9 @@ use flashyard_flash::{Profile, UNIT_BYTES};
 use flashyard_runtime::Rt;
 use flashyard_time::Duration;
 
-use super::Fault;
 use super::fault::{DriveFault, Invalid, ProfileFault};
 use super::work::Work;
+use super::{Fault, Service};
 use crate::control::{DriveRow, DriveView};
 use crate::graph::{Device, NodeId};
 use crate::out::note;
@@ -28,6 +28,20 @@ use crate::units;
 const PROFILE_LEN_MAX: u64 = 64 << 10;
 /// From this size on, making a drive takes long enough to be mentioned.
 const LARGE: u64 = 64 << 30;
+
+impl Service {
+    /// What a device that is an emulated drive has done until now.
+    pub fn drive_stats(&self, device: &str) -> Option<FlashStats> {
+        self.work().ok()?.drive_stats(device)
+    }
+
+    /// Forgets the lateness and latency that an emulated drive has counted, to measure anew.
+    pub fn clear_drive_timing(&self, device: &str) {
+        if let Ok(work) = self.work() {
+            work.clear_drive_timing(device);
+        }
+    }
+}
 
 impl Work<'_> {
     /// What a device that is an emulated drive has done until now.

@@ -84,6 +84,9 @@ impl Work<'_> {
             let detail = "it does not answer";
             found.add(HealthCode::CoreSilent, format!("core {core}"), detail);
         }
+        if let Some(why) = self.service.audit.trouble() {
+            found.add(HealthCode::AuditNotWritten, "audit.log", why);
+        }
         if let Some(error) = self.target.snapshot().accept_error {
             found.add(HealthCode::ConnectionsRefused, "listener", error);
         }
@@ -191,7 +194,7 @@ impl Work<'_> {
         }
         let missed = |promise: &&PromiseView| promise.state == Some(PromiseState::Missed);
         for promise in promises.iter().filter(missed) {
-            let code = match promise.promise {
+            let code = match &*promise.promise {
                 "latency_target" => HealthCode::LatencyTargetMissed,
                 _ => HealthCode::GuaranteeMissed,
             };

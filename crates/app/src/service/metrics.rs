@@ -385,18 +385,18 @@ fn of_promises(status: &StatusView, figures: &mut Figures) {
         &metrics::PROMISE_RATIO,
         status.promises.iter().filter_map(|row| {
             let (got, promised) = (row.got? as f64, row.promised as f64);
-            let ratio = match row.promise {
+            let ratio = match &*row.promise {
                 "latency_target" => promised / got.max(1.0),
                 _ => got / promised.max(1.0),
             };
-            Some((own(&row.tenant, &row.device, row.promise), ratio))
+            Some((own(&row.tenant, &row.device, &row.promise), ratio))
         }),
     );
     figures.gauge(
         &metrics::PROMISE_MISSED,
         status.promises.iter().filter_map(|row| {
             let missed = row.state? == PromiseState::Missed;
-            let own = own(&row.tenant, &row.device, row.promise);
+            let own = own(&row.tenant, &row.device, &row.promise);
             Some((own, f64::from(u8::from(missed))))
         }),
     );

@@ -3,6 +3,7 @@
 //! (`turns.rs`, `work.rs`). Every change is in the store before it is acknowledged; what was cut in
 //! the middle is finished at the next start.
 
+mod activity;
 mod apply;
 mod array_members;
 mod arrays;
@@ -59,15 +60,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use flashyard_block::{Class, TenantId};
-use flashyard_drives::FlashStats;
 use flashyard_engine::{ConfigError, SubsystemNames, Target, TenantSpec as EngineTenant};
 use uuid::Uuid;
 
+use crate::audit::Audit;
 use crate::control::{
     AppliedView, Asker, EventKind, EventsAsk, How, KindName, Request, TenantChange, View,
 };
 use crate::cores::Cores;
 use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
+use crate::listening::Listening;
 use crate::out::note;
 use crate::sockets::Sockets;
 use crate::spec::{Address, ClassName, Document, TargetSettings, TenantSpec};
@@ -78,13 +80,14 @@ use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
 pub use events::WATCH_EVERY;
 pub use fault::Fault;
-use fault::{InUse, NotFound, Unavailable};
+use fault::{InUse, Internal, NotFound, Unavailable};
 pub use policies::PolicyPlan;
 
 use events::{Events, Seen};
 use migration::Migrations;
 use promises::Standings;
 use settings::Listener;
+pub use settings::is_absent;
 use turns::Turns;
 use work::Work;
 
@@ -138,7 +141,10 @@ pub struct Service {
     target_uuid: Uuid,
     run: Run,
     events: Arc<Events>,
+    audit: Arc<Audit>,
     sockets: Sockets,
+    /// What the target listens at.
+    listening: Arc<Listening>,
     /// Of functions, unless something else is set.
     socket_folder: Option<PathBuf>,
     migrations: Migrations,
@@ -147,7 +153,12 @@ pub struct Service {
 impl Service {
     /// Opens everything in the store. What cannot be opened is reported by [`Service::faults`] and
     /// in every listing, and the rest is served.
-    pub fn start(mut state: State, cores: Cores, target: Arc<Target>) -> Result<Self, Fault> {
+    pub fn start(
+        mut state: State,
+        cores: Cores,
+        target: Arc<Target>,
+        listening: Arc<Listening>,
+    ) -> Result<Self, Fault> {
         let (run, unwritten) = Run::begin(&mut state)?;
         state.fix_nqns(&target.config().nqn_prefix)?;
         let stack = Stack {
@@ -159,6 +170,7 @@ impl Service {
         };
         target.set_controller_limits(stack.settings.limits());
         let events = Events::new(run.life().starts);
+        let audit = state.directory().map_or_else(Audit::none, Audit::open);
         events.follow(&target);
         let service = Self {
             turns: Turns::default(),
@@ -171,7 +183,9 @@ impl Service {
             target,
             run,
             events,
+            audit: Arc::new(audit),
             sockets: Sockets::default(),
+            listening,
             migrations: Migrations::default(),
         };
         let mut work = service.work()?;
@@ -203,6 +217,11 @@ impl Service {
         if let Ok(mut work) = self.work() {
             work.note_fault(Subject::File, why);
         }
+    }
+
+    /// Where it is recorded who changes something.
+    pub fn audit(&self) -> &Arc<Audit> {
+        &self.audit
     }
 
     /// Whether there is nothing to serve yet.
@@ -269,18 +288,6 @@ impl Service {
         let addresses = work.listen(instead)?;
         work.offer_functions();
         Ok(addresses)
-    }
-
-    /// What a device that is an emulated drive has done until now.
-    pub fn drive_stats(&self, device: &str) -> Option<FlashStats> {
-        self.work().ok()?.drive_stats(device)
-    }
-
-    /// Forgets the lateness and latency that an emulated drive has counted, to measure anew.
-    pub fn clear_drive_timing(&self, device: &str) {
-        if let Ok(work) = self.work() {
-            work.clear_drive_timing(device);
-        }
     }
 
     /// Gives all events of this run to `asker`, from the first one kept, until the target ends.
@@ -375,7 +382,13 @@ impl Work<'_> {
             Request::Health(ask) => self.ask_health(ask),
             Request::Metrics => Ok(self.metrics()),
             Request::Traffic => Ok(self.view_traffic()),
+            Request::Activity => Ok(self.view_activity()),
             Request::Events(ask) => Ok(self.service.events.answer(&ask, self.asker)),
+            Request::Audit(ask) => {
+                let records = self.service.audit.read(&ask);
+                let records = records.map_err(Internal::Audit)?;
+                Ok(View::Audit(records))
+            }
             Request::CreateIfMissing(create) => self.service.create_if_missing(*create, self.asker),
             Request::ShowTarget => Ok(self.view_target()),
             Request::List(kind, page) => {

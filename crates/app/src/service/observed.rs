@@ -20,7 +20,7 @@ use crate::units;
 /// What the tenants of each device got; of devices that are not open, and of cores that do not
 /// answer, there is nothing.
 #[derive(Default)]
-pub(super) struct Observed(BTreeMap<NodeId, BTreeMap<TenantId, Recent>>);
+pub(super) struct Observed(pub(super) BTreeMap<NodeId, BTreeMap<TenantId, Recent>>);
 
 /// Cores that were asked what tenants got.
 pub(super) struct Asked {
@@ -98,8 +98,8 @@ impl Work<'_> {
                         let view = PromiseView {
                             tenant: record.spec.name.clone(),
                             device: name.to_owned(),
-                            promise,
-                            unit,
+                            promise: promise.into(),
+                            unit: unit.into(),
                             promised,
                             got: verdict.as_ref().and_then(|verdict| verdict.got),
                             state: verdict.as_ref().map(|verdict| verdict.state),
@@ -132,7 +132,7 @@ impl Work<'_> {
         };
         PromiseView {
             limited_by: Some(limiter.name()),
-            reason: Some(describe(limiter, view.unit, neighbour.as_deref())),
+            reason: Some(describe(limiter, &view.unit, neighbour.as_deref())),
             neighbour,
             ..view
         }

@@ -2,19 +2,19 @@
 
 use std::io;
 use std::net::SocketAddr;
-
-use flashyard_time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::fault::{InUse, Unavailable};
 use super::work::Work;
 use super::{Fault, Stack};
 use crate::control::{TargetView, View};
-use crate::cores::CoreState;
+use crate::listening::Purpose;
 use crate::spec::{Address, TargetSettings};
 
 /// How long a port that is in use is tried again, and how often.
 const PORT_PATIENCE: Duration = Duration::from_secs(3);
-const PORT_RETRY: Duration = Duration::from_ms(50);
+const PORT_RETRY: Duration = Duration::from_millis(50);
 
 /// A place where the target listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,10 +162,7 @@ impl Work<'_> {
                 all.push(listener(present.real));
                 continue;
             }
-            let listening = self
-                .cores
-                .call(0, move |core| async move { listen(&core, asked).await });
-            match listening {
+            match self.listen_on(asked) {
                 Ok(real) => {
                     all.push(listener(real));
                     new.push(listener(real));
@@ -180,8 +177,32 @@ impl Work<'_> {
         }
     }
 
+    /// Has the first core listen. After `kill -9` the kernel may hold the sockets of the target
+    /// before us a moment longer, and those of a listener that was removed.
+    fn listen_on(&self, asked: SocketAddr) -> io::Result<SocketAddr> {
+        let deadline = Instant::now() + PORT_PATIENCE;
+        let listener = loop {
+            match self.service.listening.open(Purpose::Hosts, asked) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline =>
+                {
+                    thread::sleep(PORT_RETRY);
+                }
+                opened => break opened?,
+            }
+        };
+        let real = listener.local_addr()?;
+        let listens = self.cores.call(0, move |core| async move {
+            flashyard_tcp::listen_on(&core.engine, listener)
+        });
+        listens.inspect_err(|_| self.service.listening.close(Purpose::Hosts, real))
+    }
+
     fn unlisten(&self, listeners: &[Listener]) {
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.real).collect();
+        for address in &addresses {
+            self.service.listening.close(Purpose::Hosts, *address);
+        }
         self.cores.call(0, move |core| async move {
             for address in addresses {
                 core.engine.unlisten(address);
@@ -189,8 +210,11 @@ impl Work<'_> {
         });
     }
 
+    /// Tells hosts where there is something new to connect to, and keeps it for the process that
+    /// comes next.
     fn tell_listeners(&self) {
         self.target.set_listeners(self.real_addresses());
+        self.service.listening.change();
     }
 
     fn real_addresses(&self) -> Vec<SocketAddr> {
@@ -214,21 +238,7 @@ impl Work<'_> {
 }
 
 /// Whether this machine has no such address.
-fn is_absent(error: &io::Error) -> bool {
+pub fn is_absent(error: &io::Error) -> bool {
     let unsupported = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
     error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(unsupported)
-}
-
-/// Listens. After `kill -9` the kernel may hold the sockets of the target before us a moment
-/// longer, and those of a listener that was removed.
-async fn listen(core: &CoreState, address: SocketAddr) -> io::Result<SocketAddr> {
-    let deadline = core.rt.now() + PORT_PATIENCE;
-    loop {
-        match flashyard_tcp::listen(&core.engine, address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && core.rt.now() < deadline => {
-                core.rt.sleep(PORT_RETRY).await;
-            }
-            outcome => return outcome,
-        }
-    }
 }

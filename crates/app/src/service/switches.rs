@@ -177,15 +177,7 @@ impl Work<'_> {
         let latency = |parts| us(why.latency.percentile(parts));
         let all: u64 = why.causes.iter().map(|(_, ns)| ns).sum();
         let causes = why.causes.iter().map(|&(cause, ns)| {
-            let (kind, by) = kind_of(cause);
-            let tenant = by.map(|tenant| self.tenant_name(tenant));
-            CauseView {
-                kind: kind.to_owned(),
-                cause: describe(cause, tenant.as_deref().unwrap_or_default()),
-                tenant,
-                share: ns as f64 / all.max(1) as f64,
-                us: each(ns),
-            }
+            view_cause(cause, (ns, all, why.ios), |tenant| self.tenant_name(tenant))
         });
         Sampled {
             ios: why.ios,
@@ -218,6 +210,23 @@ impl Stack {
     pub(super) fn policy_of(&self, device: NodeId) -> PolicyPlan {
         let device = self.graph.device(device);
         device.map_or_else(PolicyPlan::default, |it| PolicyPlan::of(&it.spec))
+    }
+}
+
+/// A cause that took so many of all these nanoseconds of so many I/Os.
+pub(super) fn view_cause(
+    cause: Cause,
+    (ns, all, ios): (u64, u64, u64),
+    name: impl Fn(TenantId) -> String,
+) -> CauseView {
+    let (kind, by) = kind_of(cause);
+    let tenant = by.map(name);
+    CauseView {
+        kind: kind.to_owned(),
+        cause: describe(cause, tenant.as_deref().unwrap_or_default()),
+        tenant,
+        share: ns as f64 / all.max(1) as f64,
+        us: ns as f64 / 1e3 / ios.max(1) as f64,
     }
 }
 

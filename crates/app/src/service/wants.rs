@@ -98,7 +98,9 @@ impl Stack {
             | Request::Health(_)
             | Request::Metrics
             | Request::Traffic
+            | Request::Activity
             | Request::Events(_)
+            | Request::Audit(_)
             | Request::AskSnapshots(_)
             | Request::ShowTarget
             | Request::List(..)

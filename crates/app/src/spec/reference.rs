@@ -26,7 +26,7 @@ const DEFAULT: &str = " if not given.";
 const HEAD: &str = "# Configuration
 
 Every key of a configuration file. This page is made of the program's own types by `make docs`; do not edit it.
-[README](../README.md#first-steps) has an example, and says how `serve --config` and `apply` use a file.
+[Changing what is there](guide/changing.md) has an example, and says how `serve --config` and `apply` use a file.
 
 A file has at most one table `[target]`, and any number of `[[device]]`, `[[pool]]`, `[[tenant]]`, `[[volume]]` and
 `[[function]]`. An unknown key is an error. *Later* says what may become of a key once its object is there:

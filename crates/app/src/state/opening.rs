@@ -4,8 +4,10 @@
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::Duration;
 
-use rusqlite::{Connection, Transaction};
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OpenFlags, Transaction};
 use uuid::Uuid;
 
 use super::error::StateError;
@@ -15,6 +17,12 @@ use super::{content, copy};
 /// How SQLite keeps the store: a change is on disk when it is acknowledged, and all of it is in one
 /// file then.
 const PRAGMAS: [(&str, &str); 2] = [("journal_mode", "TRUNCATE"), ("synchronous", "FULL")];
+
+/// How the store of a target that runs is read: so many pages at a time, and how long it may have
+/// the store for itself.
+const PAGES: i32 = 256;
+const PAUSE: Duration = Duration::from_millis(10);
+const BUSY: Duration = Duration::from_secs(5);
 
 /// Who may write here may do anything with the volumes.
 pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
@@ -37,7 +45,7 @@ pub(super) fn lock(directory: &Path) -> Result<File, StateError> {
 pub(super) fn open(directory: &Path) -> Result<Connection, StateError> {
     let file = directory.join(STORE);
     let copy = copy::path(directory);
-    let is_new = fs::metadata(&file).map_or(true, |found| found.len() == 0);
+    let is_new = is_new(&file);
     let opened = || {
         if is_new && copy.is_some() {
             return Err(StateError::Damaged("it is gone or empty".into()));
@@ -50,10 +58,46 @@ pub(super) fn open(directory: &Path) -> Result<Connection, StateError> {
         bring_up_to_date(&mut connection, is_new)?;
         Ok(connection)
     };
-    opened().map_err(|error| match error {
-        StateError::Damaged(what) => StateError::Refused(file.clone(), what, copy.is_some()),
+    opened().map_err(|error| refused(directory, error))
+}
+
+/// What would be opened, brought up to date in memory.
+pub(super) fn rehearse(directory: &Path) -> Result<Connection, StateError> {
+    let file = directory.join(STORE);
+    let is_new = is_new(&file);
+    let read = || {
+        let mut memory = Connection::open_in_memory()?;
+        if is_new && copy::path(directory).is_some() {
+            return Err(StateError::Damaged("it is gone or empty".into()));
+        }
+        if !is_new {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let store = Connection::open_with_flags(&file, flags)?;
+            // A target that runs may be in the middle of a change, which is a moment's work.
+            store.busy_timeout(BUSY)?;
+            let copying = Backup::new(&store, &mut memory)?;
+            let copied = copying.run_to_completion(PAGES, PAUSE, None);
+            copied.map_err(content::unreadable)?;
+        }
+        bring_up_to_date(&mut memory, is_new)?;
+        Ok(memory)
+    };
+    read().map_err(|error| refused(directory, error))
+}
+
+fn is_new(file: &Path) -> bool {
+    fs::metadata(file).map_or(true, |found| found.len() == 0)
+}
+
+/// A store that is damaged as one that is not opened.
+fn refused(directory: &Path, error: StateError) -> StateError {
+    match error {
+        StateError::Damaged(what) => {
+            let has_copy = copy::path(directory).is_some();
+            StateError::Refused(directory.join(STORE), what, has_copy)
+        }
         other => other,
-    })
+    }
 }
 
 /// Makes the tables of a new store; adds to those of an older one; checks what is there.

@@ -3,7 +3,10 @@
 
 mod api;
 mod arrays;
+mod audit;
 mod calibration;
+#[path = "../../src/api/tests/certificates.rs"]
+mod certificates;
 mod content;
 mod drives;
 mod encrypted_pools;
@@ -38,6 +41,9 @@ mod settings;
 mod snapshots;
 mod space;
 mod stopping;
+mod takeover;
+mod tls;
+mod top;
 mod turns;
 mod units;
 mod upgrade;

@@ -50,12 +50,16 @@ impl Managed {
         Self::start(scratch, &address, path(&name), more)
     }
 
-    /// The next message, line by line.
+    /// The next message, line by line, but for those about sockets to keep.
     fn told(&self) -> Vec<String> {
-        let mut message = [0; 4096];
-        let length = self.socket.recv(&mut message).expect("it is told");
-        let text = std::str::from_utf8(&message[..length]).expect("text");
-        text.lines().map(str::to_owned).collect()
+        loop {
+            let mut message = [0; 4096];
+            let length = self.socket.recv(&mut message).expect("it is told");
+            let text = std::str::from_utf8(&message[..length]).expect("text");
+            if !text.starts_with("FDSTORE") {
+                return text.lines().map(str::to_owned).collect();
+            }
+        }
     }
 
     /// The status of the next message, which says that the target serves.

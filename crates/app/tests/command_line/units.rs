@@ -41,14 +41,16 @@ const OF_A_FILE: [&str; 14] = [
 ];
 
 /// Numbers without a unit: what is counted is in the name.
-const COUNTS: [&str; 52] = [
+const COUNTS: [&str; 55] = [
     // What something is called.
     "schema_version",
     "nsid",
     "core",
+    "controller",
     "number",
     "seed",
     "generation",
+    "uid",
     // Of what there are so many.
     "cores",
     "units",
@@ -76,6 +78,7 @@ const COUNTS: [&str; 52] = [
     "io_queues",
     "queue_depth",
     "in_flight",
+    "queued",
     "free_superblocks",
     "moved_units",
     "free",
@@ -181,7 +184,7 @@ fn json(typed: &str) -> Value {
 }
 
 /// What a target is asked, and what that is about.
-const ASKED: [(&str, &str); 55] = [
+const ASKED: [(&str, &str); 60] = [
     ("device", "device create null0 --kind null --size 8MiB"),
     ("device", "device create ram0 --kind memory --size 64MiB"),
     ("device", "device create ram1 --kind memory --size 64MiB"),
@@ -257,6 +260,14 @@ const ASKED: [(&str, &str); 55] = [
     ("status", "status"),
     ("why", "why db"),
     ("iostat", "iostat --by volume --histogram"),
+    ("top of tenants", "top --once --interval 0.1"),
+    ("top of volumes", "top --once --interval 0.1 --tab volumes"),
+    ("top of devices", "top --once --interval 0.1 --tab devices"),
+    ("top of cores", "top --once --interval 0.1 --tab cores"),
+    (
+        "top of connections",
+        "top --once --interval 0.1 --tab connections",
+    ),
     ("why", "why labs"),
     ("applied", "apply SCRATCH/more.toml --plan"),
     ("applied", "apply SCRATCH/more.toml"),

@@ -14,16 +14,24 @@ use flashyard_testbed::Scratch;
 
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
-use super::super::{Api, AskError, BODY_BYTES_MAX, SOCKET, Tcp, ask, ask_and_follow};
+use super::super::{
+    AccessFiles, Api, AskError, BODY_BYTES_MAX, Place, SOCKET, Tcp, ask, ask_and_follow,
+};
+use crate::audit::Audit;
 use crate::control::{
     Asker, Destination, ErrorKind, HasKind, KindName, Page, Progress, Request, Shows,
 };
+use crate::listening::Listening;
 
 const STATUS: &str = "GET /api/v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
+fn place(state: &Path) -> Place {
+    Place::State(state.to_owned())
+}
+
 /// What a user would read, asked whether the target runs: nothing if it answers as it should.
 fn status(state: &Path) -> String {
-    match ask::<u32>(state, &Request::Status) {
+    match ask::<u32>(&place(state), &Request::Status) {
         Ok(answer) => {
             assert_eq!(answer, 7);
             String::new()
@@ -44,7 +52,8 @@ impl Rig {
         let directory = Scratch::new(name);
         let executed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&executed);
-        let api = Api::start(&directory, None, move |request, _: &dyn Asker| {
+        let audit = Arc::new(Audit::open(&directory));
+        let api = Api::start(&directory, None, audit, move |request, _: &dyn Asker| {
             count.fetch_add(1, Ordering::SeqCst);
             serve(&request);
             Ok::<u32, String>(7)
@@ -144,7 +153,7 @@ fn a_body_that_is_too_long_is_not_executed() {
             .parse()
             .expect("a key"),
     };
-    let refused = ask::<u32>(&rig.directory, &long);
+    let refused = ask::<u32>(&place(&rig.directory), &long);
     let refused = refused.expect_err("too long").to_string();
     assert!(refused.contains("at most 16 MiB"), "{refused}");
     assert_eq!(rig.executed(), 1);
@@ -282,6 +291,7 @@ fn who_is_followed_tells_and_hears() {
     let _api = Api::start(
         &directory,
         None,
+        Arc::new(Audit::none()),
         move |request, asker: &dyn Asker| match request {
             Request::Calibrate { progress, .. } => {
                 assert!(progress);
@@ -305,8 +315,9 @@ fn who_is_followed_tells_and_hears() {
         destroy: false,
         progress: true,
     };
-    let answer: Result<u32, _> =
-        ask_and_follow(&directory, &calibrate, |progress| seen.push(progress.done));
+    let answer: Result<u32, _> = ask_and_follow(&place(&directory), &calibrate, |progress| {
+        seen.push(progress.done)
+    });
     assert_eq!(answer.expect("it was done"), 7);
     assert_eq!(seen, [1, 2, 3]);
 
@@ -322,7 +333,7 @@ fn who_is_followed_tells_and_hears() {
         force: false,
         progress: true,
     };
-    let refused = ask_and_follow::<u32>(&directory, &refused, |_| {});
+    let refused = ask_and_follow::<u32>(&place(&directory), &refused, |_| {});
     let Err(AskError::Refused(problem)) = refused else {
         panic!("{refused:?}");
     };
@@ -346,13 +357,22 @@ fn a_target_that_dies_before_it_answers_is_told() {
 #[test]
 fn a_request_is_answered_until_the_target_has_gone() {
     let directory = Scratch::new("api");
-    let api = Api::start(&directory, None, |request, _: &dyn Asker| match request {
-        Request::Status => Ok(7_u32),
-        other => Err(format!("{other:?}")),
-    })
+    let audit = Arc::new(Audit::none());
+    let api = Api::start(
+        &directory,
+        None,
+        audit,
+        |request, _: &dyn Asker| match request {
+            Request::Status => Ok(7_u32),
+            other => Err(format!("{other:?}")),
+        },
+    )
     .expect("it listens");
     assert_eq!(status(&directory), "");
-    let refused = ask::<u32>(&directory, &Request::List(KindName::Pool, Page::default()));
+    let refused = ask::<u32>(
+        &place(&directory),
+        &Request::List(KindName::Pool, Page::default()),
+    );
     let refused = refused.expect_err("an error comes as one").to_string();
     assert!(refused.contains("Pool"), "{refused}");
     drop(api);
@@ -368,12 +388,15 @@ fn over_tcp_a_token_is_needed() {
     fs::write(&tokens, "read 0123456789abcdef\nadmin fedcba9876543210\n").expect("it is ours");
     fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let outside = "192.0.2.1:0".parse().expect("an address");
-    let refused = Tcp::open(outside, &tokens).expect_err("it is not encrypted");
-    assert!(refused.to_string().contains("loopback"), "{refused}");
+    let files = AccessFiles { tokens, tls: None };
+    let listening = Listening::default();
+    let refused = Tcp::open(outside, files.clone(), &listening).expect_err("it is not encrypted");
+    assert!(refused.to_string().contains("--api-cert"), "{refused}");
     let any = "127.0.0.1:0".parse().expect("an address");
-    let address = Tcp::open(any, &tokens).expect("it is free");
+    let address = Tcp::open(any, files, &listening).expect("it is free");
     let at = address.local().expect("it has one");
-    let _api = Api::start(&directory, Some(address), |_, _: &dyn Asker| {
+    let audit = Arc::new(Audit::none());
+    let _api = Api::start(&directory, Some(address), audit, |_, _: &dyn Asker| {
         Ok::<u32, String>(7)
     })
     .expect("it listens");

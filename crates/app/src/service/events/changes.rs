@@ -12,7 +12,9 @@ impl Request {
                 | Self::Health(HealthAsk::Show)
                 | Self::Metrics
                 | Self::Traffic
+                | Self::Activity
                 | Self::Events(_)
+                | Self::Audit(_)
                 | Self::ShowTarget
                 | Self::List(..)
                 | Self::Show(..)
@@ -24,7 +26,7 @@ impl Request {
     }
 
     /// What it changes, and how; nothing of what only looks.
-    pub(in crate::service) fn told(&self) -> Option<(String, String)> {
+    pub fn told(&self) -> Option<(String, String)> {
         let of = |kind: KindName, name: &str| format!("{} {name}", kind.name());
         let tenant = |name: &str| of(KindName::Tenant, name);
         let volume = |name: &str| of(KindName::Volume, name);

@@ -1,0 +1,209 @@
+//! What the audit log gets of a request: who asked what, with the body without secrets, and what
+//! came of it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::http::{Method, Uri};
+use nix::unistd::{Uid, User};
+use serde_json::Value;
+use tokio::task::spawn_blocking;
+
+use super::PREFIX;
+use super::access::Caller;
+use super::answer::Problem;
+use super::operations::Operation;
+use super::tls::printable;
+use crate::audit::{Audit, Outcome};
+use crate::control::{AuditRecord, ErrorKind, Request};
+
+/// So much of a body is kept.
+const CHANGE_MOST: usize = 512;
+
+/// Keys of a body with one of these in them may have a secret, or lead to one.
+const SECRET: [&str; 6] = ["key", "pass", "secret", "token", "psk", "credential"];
+
+/// What is written instead.
+const LEFT_OUT: &str = "(left out)";
+
+/// What is to be recorded of a request.
+pub(super) struct Draft {
+    audit: Arc<Audit>,
+    record: AuditRecord,
+    begun: Instant,
+}
+
+/// A request at work: it is recorded when this is dropped.
+pub(super) struct Entry {
+    draft: Draft,
+    refused: Option<Problem>,
+}
+
+impl Draft {
+    /// Somebody asks an operation.
+    pub(super) fn new(
+        audit: &Arc<Audit>,
+        operation: &Operation,
+        caller: Caller,
+        uri: &Uri,
+    ) -> Self {
+        let query = uri.query().map(|query| format!("?{query}"));
+        let asked = format!(
+            "{} {}{}",
+            operation.method,
+            operation.path,
+            query.unwrap_or_default()
+        );
+        let path = uri.path();
+        let record = AuditRecord {
+            number: 0,
+            at: String::new(),
+            by: caller.who.by,
+            who: caller.who.name,
+            uid: caller.uid,
+            from: caller.from,
+            operation: printable(&asked),
+            object: printable(path.strip_prefix(PREFIX).unwrap_or(path)),
+            change: String::new(),
+            code: None,
+            detail: String::new(),
+            duration_us: 0,
+        };
+        Self {
+            audit: Arc::clone(audit),
+            record,
+            begun: Instant::now(),
+        }
+    }
+
+    /// With the body that came.
+    pub(super) fn with_body(mut self, body: &[u8]) -> Self {
+        self.record.change = shortened(body);
+        self
+    }
+
+    /// With what it is about, where it was understood.
+    pub(super) fn about(mut self, request: &Request) -> Self {
+        if let Some((what, _)) = request.told() {
+            self.record.object = printable(&what);
+        }
+        self
+    }
+
+    /// It was refused before it came to anything.
+    pub(super) async fn refused(self, problem: &Problem) {
+        let outcome = match problem.code {
+            ErrorKind::Forbidden => Outcome::Denied,
+            _ => Outcome::Refused,
+        };
+        let problem = problem.clone();
+        // It waits for a disk. That it fails is told by what it does.
+        let _ = spawn_blocking(move || self.write(Some(&problem), outcome)).await;
+    }
+
+    /// It is carried out now.
+    pub(super) fn begin(self) -> Entry {
+        let detail = "the target failed at this; its log says why".to_owned();
+        Entry {
+            draft: self,
+            refused: Some(Problem::new(ErrorKind::Internal, detail)),
+        }
+    }
+
+    fn write(&self, problem: Option<&Problem>, outcome: Outcome) {
+        let mut record = self.record.clone();
+        if let Some(uid) = record.uid {
+            // It may be looked up elsewhere, which takes its time.
+            let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+            record.who = user.map_or_else(|| format!("uid {uid}"), |user| user.name);
+        }
+        record.code = problem.map(|problem| problem.code);
+        record.detail = problem.map_or_else(String::new, |problem| printable(&problem.detail));
+        let taken = self.begun.elapsed().as_micros();
+        record.duration_us = u64::try_from(taken).unwrap_or(u64::MAX);
+        self.audit.record(record, outcome);
+    }
+}
+
+impl Entry {
+    /// What came of it.
+    pub(super) fn ended<T>(mut self, outcome: &Result<T, Problem>) {
+        self.refused = outcome.as_ref().err().cloned();
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.draft.write(self.refused.as_ref(), Outcome::CarriedOut);
+    }
+}
+
+/// Whether what is asked may change something.
+pub(super) fn is_recorded(operation: &Operation) -> bool {
+    operation.method != Method::GET
+}
+
+/// A body as it is recorded.
+fn shortened(body: &[u8]) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
+    let Ok(mut body) = serde_json::from_slice(body) else {
+        return "(no JSON)".to_owned();
+    };
+    leave_secrets_out(&mut body);
+    let text = body.to_string();
+    match text.char_indices().nth(CHANGE_MOST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+fn leave_secrets_out(value: &mut Value) {
+    match value {
+        Value::Object(keys) => {
+            for (key, value) in keys {
+                let key = key.to_ascii_lowercase();
+                match SECRET.iter().any(|word| key.contains(word)) && !value.is_null() {
+                    true => *value = LEFT_OUT.into(),
+                    false => leave_secrets_out(value),
+                }
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(leave_secrets_out),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_of_a_body_is_recorded() {
+        for (body, recorded) in [
+            (r#"{"name":"v","size":4096}"#, r#"{"name":"v","size":4096}"#),
+            (
+                r#"{"name":"d","key":"command:/bin/x hunter2"}"#,
+                r#"{"name":"d","key":"(left out)"}"#,
+            ),
+            (
+                r#"{"file":{"device":[{"key":"file:/k","crypt":{"Passphrase":["hunter2"]}}]}}"#,
+                r#"{"file":{"device":[{"key":"(left out)","crypt":{"Passphrase":"(left out)"}}]}}"#,
+            ),
+            (
+                r#"[{"api_token":{"a":"hunter2"}}]"#,
+                r#"[{"api_token":"(left out)"}]"#,
+            ),
+            (r#"{"key":null}"#, r#"{"key":null}"#),
+            ("", ""),
+            ("hunter2", "(no JSON)"),
+            (r#"{"key":"hunter2""#, "(no JSON)"),
+        ] {
+            assert_eq!(shortened(body.as_bytes()), recorded);
+        }
+        let long = format!("{{\"name\":\"{}\"}}", "é".repeat(CHANGE_MOST));
+        let short = shortened(long.as_bytes());
+        assert!(short.ends_with("é...") && short.chars().count() == CHANGE_MOST + 3);
+    }
+}

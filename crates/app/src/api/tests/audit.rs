@@ -1,0 +1,178 @@
+//! What is recorded of requests: who asked what, and what came of it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use flashyard_testbed::Scratch;
+
+use super::super::{AccessFiles, Api, SOCKET, Tcp};
+use crate::audit::Audit;
+use crate::control::{Asker, AuditAsk, AuditRecord, ErrorKind, Means, Request};
+use crate::listening::Listening;
+
+const READ: &str = "0123456789abcdef";
+const ADMIN: &str = "fedcba9876543210";
+
+/// Asks, and gives all that comes back.
+fn say(mut stream: impl Read + Write, request: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    let text = format!(
+        "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    stream.write_all(text.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+fn records(audit: &Audit) -> Vec<AuditRecord> {
+    let records = audit.read(&AuditAsk::default());
+    records.expect("they can be read").rows
+}
+
+fn tokens(directory: &Path) -> AccessFiles {
+    let tokens = directory.join("tokens");
+    fs::write(&tokens, format!("read {READ} ci\nadmin {ADMIN}\n")).expect("it is ours");
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    AccessFiles { tokens, tls: None }
+}
+
+#[test]
+fn whoever_changes_something_is_recorded_before_the_answer() {
+    let directory = Scratch::new("audit");
+    let tcp = Tcp::open(
+        "127.0.0.1:0".parse().expect("one"),
+        tokens(&directory),
+        &Listening::default(),
+    );
+    let tcp = tcp.expect("it is free");
+    let at = tcp.local().expect("it listens");
+    let audit = Arc::new(Audit::open(&directory));
+    let kept = Arc::clone(&audit);
+    let api = Api::start(
+        &directory,
+        Some(tcp),
+        kept,
+        |request, _: &dyn Asker| match request {
+            Request::RenameVolume { .. } => Err("it may not be".to_owned()),
+            Request::DeleteFunction { .. } => panic!("a defect"),
+            _ => Ok(7_u32),
+        },
+    );
+    let _api = api.expect("it listens");
+    let here = || UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+    let there = || TcpStream::connect(at).expect("it listens");
+    let bearer = |token| format!("Authorization: Bearer {token}\r\n");
+    let stream = "Accept: text/event-stream\r\n";
+    let pool = r#"{"name":"p","devices":["d"],"kind":"mapped","key":"file:/a/secret"}"#;
+
+    say(here(), "GET /api/v1/status", "", "");
+    assert_eq!(records(&audit), [], "who only looks is not recorded");
+    say(here(), "POST /api/v1/pools?force=true", "", pool);
+    say(there(), "DELETE /api/v1/pools/p", &bearer(READ), "");
+    say(
+        there(),
+        "GET /api/v1/status",
+        &bearer("0000000000000000"),
+        "",
+    );
+    say(there(), "DELETE /api/v1/volumes/%1bv", &bearer(ADMIN), "");
+    say(here(), "POST /api/v1/pools", "", "{\"name\":");
+    say(here(), "PUT /api/v1/volumes/v/name", "", r#"{"new":"w"}"#);
+    say(here(), "DELETE /api/v1/functions/f", "", "");
+    say(here(), "POST /api/v1/devices/d/calibration", stream, "");
+
+    let records = records(&audit);
+    let numbers: Vec<u64> = records.iter().map(|record| record.number).collect();
+    assert_eq!(numbers, (1..=8).collect::<Vec<_>>());
+    let user = &records[0].who;
+    assert!(!user.is_empty() && records[0].uid.is_some());
+    let unnamed = &records[3].who;
+    assert!(unnamed.starts_with("sha256:"), "{unnamed}");
+    let expected = [
+        (
+            Means::Socket,
+            &**user,
+            "POST /pools?force=true",
+            "pool p",
+            None,
+        ),
+        (
+            Means::Token,
+            "ci",
+            "DELETE /pools/{name}",
+            "/pools/p",
+            Some(ErrorKind::Forbidden),
+        ),
+        (
+            Means::Nobody,
+            "",
+            "GET /status",
+            "/status",
+            Some(ErrorKind::Forbidden),
+        ),
+        (
+            Means::Token,
+            unnamed,
+            "DELETE /volumes/{name}",
+            "volume ?v",
+            None,
+        ),
+        (
+            Means::Socket,
+            user,
+            "POST /pools",
+            "/pools",
+            Some(ErrorKind::Invalid),
+        ),
+        (
+            Means::Socket,
+            user,
+            "PUT /volumes/{name}/name",
+            "volume v",
+            Some(ErrorKind::Refused),
+        ),
+        (
+            Means::Socket,
+            user,
+            "DELETE /functions/{name}",
+            "function f",
+            Some(ErrorKind::Internal),
+        ),
+        (
+            Means::Socket,
+            user,
+            "POST /devices/{name}/calibration",
+            "device d",
+            None,
+        ),
+    ];
+    let short: Vec<_> = records
+        .iter()
+        .map(|record| {
+            let AuditRecord {
+                by,
+                who,
+                operation,
+                object,
+                code,
+                ..
+            } = record;
+            (*by, &**who, &**operation, &**object, *code)
+        })
+        .collect();
+    assert_eq!(short, expected);
+    assert_eq!(records[0].from, SOCKET);
+    assert!(records[1].from.starts_with("127.0.0.1:"));
+    assert_eq!(records[5].detail, "it may not be");
+    let kept = fs::read_to_string(directory.join("audit.log")).expect("it is there");
+    for secret in ["/a/secret", READ, ADMIN, "0000000000000000"] {
+        assert!(!kept.contains(secret), "{kept}");
+    }
+}

@@ -1,0 +1,234 @@
+//! The audit log: who has changed something, or was refused. A record is in the file before its
+//! request is answered, and on disk if the request was carried out, as the change itself is.
+//!
+//! Where the file cannot be written, changes go on: what helps a full disk is a change too
+//! (`volume delete`), and the state store, which is beside the file, refuses what it cannot keep.
+//! Nothing is lost silently: what is not written is in health (`AUDIT_NOT_WRITTEN`), on standard
+//! error, and kept in memory, as far as there is room, until it can be written. Records are
+//! numbered over all runs, so one that was lost leaves a gap.
+
+mod file;
+mod read;
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::control::{AuditAsk, AuditRecord, Listed, Means};
+use crate::log::Bounded;
+use crate::out;
+use crate::units;
+use file::Files;
+
+/// Records that wait for a file that cannot be written; then the oldest are lost.
+const WAITING_MOST: usize = 1024;
+
+/// What became of what is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It reached what it was about, whatever came of it.
+    CarriedOut,
+    /// It was refused before, and has changed nothing.
+    Refused,
+    /// Who asked may not. There may be any number of these, so only some are recorded.
+    Denied,
+}
+
+/// Writes and reads the log; none in memory.
+pub struct Audit {
+    writer: Option<Mutex<Writer>>,
+    /// What was known last of a writer that waits for its disk.
+    last_trouble: Mutex<Option<String>>,
+}
+
+struct Writer {
+    files: Files,
+    /// The number of the next record; not known where the file could not be read yet.
+    next: Option<u64>,
+    waiting: VecDeque<AuditRecord>,
+    waiting_most: usize,
+    /// Why the last try to write failed.
+    trouble: Option<io::Error>,
+    denied: Bounded,
+}
+
+impl Audit {
+    /// The log in a state directory. That it cannot be opened is trouble, and keeps no target from
+    /// starting.
+    pub fn open(directory: &Path) -> Self {
+        let mut writer = Writer {
+            files: Files::new(directory),
+            next: None,
+            waiting: VecDeque::new(),
+            waiting_most: WAITING_MOST,
+            trouble: None,
+            denied: Bounded::default(),
+        };
+        writer.write_waiting(false);
+        if let Some(error) = &writer.trouble {
+            out::note(format_args!("the audit log cannot be read: {error}"));
+        }
+        Self {
+            writer: Some(Mutex::new(writer)),
+            last_trouble: Mutex::default(),
+        }
+    }
+
+    /// None: of a target that lives in memory only.
+    pub fn none() -> Self {
+        Self {
+            writer: None,
+            last_trouble: Mutex::default(),
+        }
+    }
+
+    /// Keeps a record; it gets its number and its time here.
+    pub fn record(&self, record: AuditRecord, outcome: Outcome) {
+        let Some(mut writer) = self.lock() else {
+            return;
+        };
+        if outcome == Outcome::Denied {
+            let (is_kept, left_out) = writer.denied.admit(Instant::now());
+            if left_out > 0 {
+                let detail = format!("{left_out} requests more were refused than are recorded");
+                writer.add(of_target("limit", "", detail), Outcome::Refused);
+            }
+            if !is_kept {
+                return;
+            }
+        }
+        writer.add(record, outcome);
+    }
+
+    /// The records that are asked for, the oldest first.
+    pub fn read(&self, ask: &AuditAsk) -> io::Result<Listed<AuditRecord>> {
+        let Some(mut writer) = self.lock() else {
+            return Ok(Vec::new().into());
+        };
+        writer.write_waiting(false);
+        let files = writer.files.to_read()?;
+        let waiting: Vec<AuditRecord> = writer.waiting.iter().cloned().collect();
+        // Whoever reads long keeps nobody from writing.
+        drop(writer);
+        read::read(&files, waiting, ask)
+    }
+
+    /// Why records are not written, if they are not; tries it once more before. Who waits for a
+    /// disk holds up nobody else who asks this.
+    pub fn trouble(&self) -> Option<String> {
+        let last = || {
+            let last = self.last_trouble.lock();
+            last.unwrap_or_else(PoisonError::into_inner)
+        };
+        let mut writer = match self.writer.as_ref()?.try_lock() {
+            Ok(writer) => writer,
+            Err(TryLockError::Poisoned(writer)) => writer.into_inner(),
+            Err(TryLockError::WouldBlock) => return last().clone(),
+        };
+        if writer.trouble.is_some() {
+            writer.write_waiting(false);
+        }
+        let waiting = writer.waiting.len();
+        let trouble = writer.trouble.as_ref();
+        let trouble = trouble.map(|trouble| format!("{trouble}; {waiting} records wait in memory"));
+        last().clone_from(&trouble);
+        trouble
+    }
+
+    fn lock(&self) -> Option<MutexGuard<'_, Writer>> {
+        let writer = self.writer.as_ref()?.lock();
+        Some(writer.unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What the target does by itself: at the start, or because of a signal.
+pub fn of_target(from: &str, operation: &str, detail: String) -> AuditRecord {
+    AuditRecord {
+        number: 0,
+        at: String::new(),
+        by: Means::Target,
+        who: "target".to_owned(),
+        uid: None,
+        from: from.to_owned(),
+        operation: operation.to_owned(),
+        object: "target".to_owned(),
+        change: String::new(),
+        code: None,
+        detail,
+        duration_us: 0,
+    }
+}
+
+impl Writer {
+    fn add(&mut self, mut record: AuditRecord, outcome: Outcome) {
+        record.at = now();
+        let was_well = self.trouble.is_none();
+        self.keep(record);
+        self.write_waiting(outcome == Outcome::CarriedOut);
+        let Some(error) = &self.trouble else { return };
+        if was_well {
+            out::note(format_args!(
+                "the audit log cannot be written: {error}; its records are on standard error until it can be"
+            ));
+        }
+        if let Some(record) = self.waiting.back() {
+            out::note(format_args!("audit: {}", file::line(record).trim_end()));
+        }
+        if self.waiting.len() > self.waiting_most {
+            self.waiting.pop_front();
+        }
+    }
+
+    fn keep(&mut self, mut record: AuditRecord) {
+        record.number = self.next.unwrap_or_default();
+        self.next = self.next.map(|next| next + 1);
+        self.waiting.push_back(record);
+    }
+
+    /// Writes what waits, as far as it can be.
+    fn write_waiting(&mut self, is_synced: bool) {
+        self.trouble = self.try_to_write(is_synced).err();
+    }
+
+    fn try_to_write(&mut self, is_synced: bool) -> io::Result<()> {
+        if self.next.is_none() {
+            self.go_on()?;
+        }
+        while let Some(record) = self.waiting.front() {
+            self.files.append(record)?;
+            self.waiting.pop_front();
+        }
+        match is_synced {
+            true => self.files.sync(),
+            false => Ok(()),
+        }
+    }
+
+    /// Finds out where the log ends, and has what waits be behind it.
+    fn go_on(&mut self) -> io::Result<()> {
+        let found = self.files.look()?;
+        self.next = Some(found.last.map_or(1, |last| last + 1));
+        let waiting = std::mem::take(&mut self.waiting);
+        if found.is_torn {
+            let detail = "the last line was cut off by a crash, and is left out";
+            out::note(format_args!("audit log: {detail}"));
+            let mut record = of_target("start", "", detail.to_owned());
+            record.at = now();
+            self.keep(record);
+        }
+        for record in waiting {
+            self.keep(record);
+        }
+        Ok(())
+    }
+}
+
+fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    units::utc(since.unwrap_or_default().as_secs())
+}
+
+#[cfg(test)]
+mod tests;

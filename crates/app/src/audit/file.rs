@@ -1,0 +1,159 @@
+//! The files of the audit log: a line of JSON for each record, the newest in `audit.log`. A file
+//! that is full becomes `audit.log.1`, that one `audit.log.2`, and so on; the last is deleted.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::read::{content, record};
+use crate::control::AuditRecord;
+
+/// As long as a file gets.
+const BYTES_MOST: u64 = 8 << 20;
+/// How many full files are kept beside the one that is written.
+const KEPT: usize = 9;
+
+const NAME: &str = "audit.log";
+
+/// The files in a state directory.
+pub(super) struct Files {
+    directory: PathBuf,
+    /// The one that is written; after a failure it is opened anew.
+    open: Option<File>,
+    bytes: u64,
+    pub(super) bytes_most: u64,
+}
+
+/// What was there.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// The number of the last record.
+    pub(super) last: Option<u64>,
+    /// The last line has no end.
+    pub(super) is_torn: bool,
+}
+
+/// A record as it is written.
+pub(super) fn line(record: &AuditRecord) -> String {
+    serde_json::to_string(record).expect("a record is plain data") + "\n"
+}
+
+impl Files {
+    /// Those in a directory.
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            open: None,
+            bytes: 0,
+            bytes_most: BYTES_MOST,
+        }
+    }
+
+    /// Finds where the log ends.
+    pub(super) fn look(&self) -> io::Result<Found> {
+        let mut found = Found::default();
+        for (at, file) in self.to_read()?.iter().rev().enumerate() {
+            let bytes = content(file)?;
+            found.is_torn |= at == 0 && bytes.last().is_some_and(|&last| last != b'\n');
+            let mut records = bytes.rsplit(|&byte| byte == b'\n').filter_map(record);
+            found.last = records.next().map(|record| record.number);
+            if found.last.is_some() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Those that are there, the oldest first.
+    pub(super) fn to_read(&self) -> io::Result<Vec<File>> {
+        let mut files = Vec::new();
+        for number in (0..=KEPT).rev() {
+            match File::open(self.path(number)) {
+                Ok(file) => files.push(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(files)
+    }
+
+    /// Writes a record behind the others.
+    pub(super) fn append(&mut self, record: &AuditRecord) -> io::Result<()> {
+        let line = line(record);
+        let written = self.write(line.as_bytes());
+        if written.is_err() {
+            // A part of the line may be there: the next one begins behind it.
+            self.open = None;
+        }
+        written
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let is_full = |files: &Self| files.bytes + line.len() as u64 > files.bytes_most;
+        let mut file = match self.open.take() {
+            Some(file) => file,
+            None => self.open_newest()?,
+        };
+        if is_full(self) && self.bytes > 0 {
+            file.sync_all()?;
+            drop(file);
+            self.rotate()?;
+            file = self.open_newest()?;
+        }
+        file.write_all(line)?;
+        self.bytes += line.len() as u64;
+        self.open = Some(file);
+        Ok(())
+    }
+
+    /// What was written is on disk when this returns.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.open.as_ref().map_or(Ok(()), File::sync_data)
+    }
+
+    /// Opens the newest file, and ends a line that was cut off.
+    fn open_newest(&mut self) -> io::Result<File> {
+        let path = self.path(0);
+        let is_new = !path.exists();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)?;
+        if is_new {
+            File::open(&self.directory)?.sync_all()?;
+        }
+        self.bytes = file.metadata()?.len();
+        if self.bytes > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1))?;
+            file.read_exact(&mut last)?;
+            if last != *b"\n" {
+                file.write_all(b"\n")?;
+                self.bytes += 1;
+            }
+        }
+        Ok(file)
+    }
+
+    /// Gives each file the next number. A crash in the middle leaves out a number, and loses
+    /// nothing.
+    fn rotate(&self) -> io::Result<()> {
+        for number in (0..KEPT).rev() {
+            match fs::rename(self.path(number), self.path(number + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        File::open(&self.directory)?.sync_all()
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.directory.join(match number {
+            0 => NAME.to_owned(),
+            number => format!("{NAME}.{number}"),
+        })
+    }
+}

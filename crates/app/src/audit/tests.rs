@@ -1,0 +1,235 @@
+//! The audit log over restarts, crashes, full files and a full disk.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use flashyard_testbed::Scratch;
+
+use super::*;
+use crate::control::LIMIT_MAX;
+
+fn by(who: &str) -> AuditRecord {
+    AuditRecord {
+        by: Means::Token,
+        who: who.to_owned(),
+        ..of_target("here", "DELETE /volumes/{name}", String::new())
+    }
+}
+
+fn write(audit: &Audit, count: usize) {
+    for _ in 0..count {
+        audit.record(by("ci"), Outcome::CarriedOut);
+    }
+}
+
+fn numbers(audit: &Audit, ask: &AuditAsk) -> (Vec<u64>, Option<String>) {
+    let part = audit.read(ask).expect("it can be read");
+    let numbers = part.rows.iter().map(|record| record.number).collect();
+    (numbers, part.next)
+}
+
+fn all(audit: &Audit) -> Vec<u64> {
+    numbers(audit, &AuditAsk::default()).0
+}
+
+/// With files of another length.
+fn small(directory: &Path, bytes_most: u64) -> Audit {
+    let audit = Audit::open(directory);
+    let mut writer = audit.lock().expect("it has files");
+    writer.files.bytes_most = bytes_most;
+    drop(writer);
+    audit
+}
+
+#[test]
+fn numbers_go_on_over_restarts_and_a_line_that_was_cut_off_is_said() {
+    let directory = Scratch::new("audit-restart");
+    let path = directory.join("audit.log");
+    let audit = Audit::open(&directory);
+    assert_eq!(all(&audit), [0; 0]);
+    write(&audit, 2);
+    let mode = fs::metadata(&path).expect("it is there").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    drop(audit);
+
+    let audit = Audit::open(&directory);
+    write(&audit, 1);
+    assert_eq!(all(&audit), [1, 2, 3]);
+    drop(audit);
+
+    // As after a kill in the middle of a write.
+    let mut file = fs::OpenOptions::new().append(true).open(&path);
+    let file = file.as_mut().expect("it is there");
+    file.write_all(b"{\"number\":4,\"at\":\"2026")
+        .expect("it is ours");
+    let audit = Audit::open(&directory);
+    write(&audit, 1);
+    let records = audit.read(&AuditAsk::default()).expect("it can be read");
+    let told: Vec<_> = records
+        .rows
+        .iter()
+        .map(|record| (record.number, record.detail.contains("cut off")))
+        .collect();
+    assert_eq!(
+        told,
+        [(1, false), (2, false), (3, false), (4, true), (5, false)]
+    );
+    // It is said once.
+    drop(audit);
+    assert_eq!(all(&Audit::open(&directory)), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn files_have_a_bound_and_parts_lead_through_all_of_them() {
+    let directory = Scratch::new("audit-rotated");
+    let line = file::line(&AuditRecord {
+        number: 100,
+        at: now(),
+        ..by("ci")
+    });
+    let audit = small(&directory, 3 * line.len() as u64);
+    write(&audit, 100);
+    let lengths: Vec<u64> = fs::read_dir(&*directory)
+        .expect("it is ours")
+        .map(|entry| {
+            entry
+                .and_then(|it| it.metadata())
+                .expect("it is ours")
+                .len()
+        })
+        .collect();
+    assert_eq!(
+        lengths.len(),
+        10,
+        "one that is written and nine that are full"
+    );
+    assert!(
+        lengths
+            .iter()
+            .all(|&length| length <= 3 * line.len() as u64)
+    );
+    let kept = all(&audit);
+    assert_eq!(kept, (kept[0]..=100).collect::<Vec<_>>());
+    assert!((72..=74).contains(&kept[0]), "{kept:?}");
+
+    // Part after part, whatever the files are.
+    for limit in [1, 2, 7, LIMIT_MAX] {
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let ask = AuditAsk {
+                limit: Some(limit),
+                after,
+                ..AuditAsk::default()
+            };
+            let (part, next) = numbers(&audit, &ask);
+            assert!(part.len() <= limit);
+            seen.extend(part);
+            match next {
+                Some(next) => after = Some(next.parse().expect("a number")),
+                None => break,
+            }
+        }
+        assert_eq!(seen, kept, "{limit}");
+    }
+    let last = AuditAsk {
+        last: Some(5),
+        ..AuditAsk::default()
+    };
+    assert_eq!(numbers(&audit, &last).0, (96..=100).collect::<Vec<_>>());
+    drop(audit);
+    assert_eq!(all(&Audit::open(&directory)), kept);
+}
+
+#[test]
+fn records_are_found_by_who_and_since_when() {
+    let directory = Scratch::new("audit-asked");
+    let audit = Audit::open(&directory);
+    for who in ["ci", "root", "ci"] {
+        audit.record(by(who), Outcome::CarriedOut);
+    }
+    let ask = AuditAsk {
+        who: Some("ci".to_owned()),
+        ..AuditAsk::default()
+    };
+    assert_eq!(numbers(&audit, &ask).0, [1, 3]);
+    let last = AuditAsk {
+        last: Some(1),
+        ..ask
+    };
+    assert_eq!(numbers(&audit, &last).0, [3]);
+    for (since, found) in [("2026-01-01", 3), ("9999-01-01", 0)] {
+        let ask = AuditAsk {
+            since: Some(since.to_owned()),
+            ..AuditAsk::default()
+        };
+        assert_eq!(numbers(&audit, &ask).0.len(), found, "{since}");
+    }
+}
+
+/// A disk without space: nothing is lost as long as there is room in memory, and what is lost
+/// leaves a gap.
+#[test]
+fn what_cannot_be_written_waits_and_is_told() {
+    let directory = Scratch::new("audit-full");
+    let audit = Audit::open(&directory);
+    write(&audit, 1);
+    assert_eq!(audit.trouble(), None);
+    let (path, aside) = (directory.join("audit.log"), directory.join("aside"));
+    fs::rename(&path, &aside).expect("it is ours");
+    symlink("/dev/full", &path).expect("it is free");
+    let most = 8;
+    let mut writer = audit.lock().expect("it has files");
+    // As after a failure: it is opened anew.
+    (writer.files, writer.waiting_most) = (Files::new(&directory), most);
+    drop(writer);
+    write(&audit, 2);
+    let trouble = audit.trouble().expect("it is told");
+    assert!(trouble.contains("2 records wait"), "{trouble}");
+    write(&audit, most);
+
+    fs::rename(&aside, &path).expect("it is ours");
+    assert_eq!(audit.trouble(), None, "it is tried again");
+    let written = all(&audit);
+    let last = most as u64 + 3;
+    assert_eq!(written[0], 1);
+    assert_eq!(
+        written[1..],
+        (4..=last).collect::<Vec<_>>(),
+        "2 and 3 are lost"
+    );
+    drop(audit);
+    assert_eq!(all(&Audit::open(&directory)), written);
+}
+
+/// Where it cannot even be read at the start, numbers go on behind what is found later.
+#[test]
+fn a_log_that_cannot_be_read_at_the_start_goes_on_later() {
+    let directory = Scratch::new("audit-unreadable");
+    write(&Audit::open(&directory), 2);
+    let (path, aside) = (directory.join("audit.log"), directory.join("aside"));
+    fs::rename(&path, &aside).expect("it is ours");
+    fs::create_dir(&path).expect("it is free");
+    let audit = Audit::open(&directory);
+    write(&audit, 2);
+    assert!(audit.trouble().is_some());
+    fs::remove_dir(&path).expect("it is empty");
+    fs::rename(&aside, &path).expect("it is ours");
+    write(&audit, 1);
+    assert_eq!(all(&audit), [1, 2, 3, 4, 5]);
+}
+
+/// Whoever may do nothing does not fill the log either.
+#[test]
+fn those_who_may_not_ask_are_recorded_up_to_a_bound() {
+    let directory = Scratch::new("audit-denied");
+    let audit = Audit::open(&directory);
+    for _ in 0..1000 {
+        audit.record(by(""), Outcome::Denied);
+    }
+    let denied = all(&audit).len();
+    assert!((50..=200).contains(&denied), "{denied}");
+    write(&audit, 100);
+    assert_eq!(all(&audit).len(), denied + 100);
+}
