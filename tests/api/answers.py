@@ -57,7 +57,7 @@ MAKE = [
 
 LOOK = [
     ("/status", ""), ("/health", ""), ("/target", ""), ("/tenants/{}/why", "db"), ("/volumes/{}/changes", "v"),
-    ("/traffic", ""), ("/events", ""), ("/snapshots", ""), ("/configuration", ""),
+    ("/traffic", ""), ("/activity", ""), ("/events", ""), ("/audit", ""), ("/snapshots", ""), ("/configuration", ""),
 ]
 
 KINDS = ["devices", "partitions", "pools", "tenants", "volumes", "functions"]

@@ -30,6 +30,7 @@ main() {
     scenario api_answers "$tools/bin/python" "$top/tests/api/answers.py" "$url" "$token"
     scenario api_requests requests
     scenario api_target_ends end_target
+    scenario api_tls tls
 }
 
 install_tools() {
@@ -60,6 +61,53 @@ requests() {
         --checks all --exclude-checks positive_data_acceptance --phases coverage,fuzzing \
         --max-examples "${EXAMPLES:-10}" --seed "${SEED:-1}" --continue-on-failure --no-color --warnings off \
         --exclude-path /backup --exclude-path '/devices/{name}/calibration'
+}
+
+# Over TLS as curl and Python speak it: with a token, with a certificate, and refused without either.
+tls() {
+    make_certificates || return 1
+    printf 'read %s reader\nadmin cn:ops\n' "$token" >tokens
+    : >log
+    "$binary" serve --state tls-state --listen 127.0.0.1:0 --api 127.0.0.1:0 --api-tokens tokens \
+        --api-cert target.crt --api-key target.key --api-client-ca ca.crt >log 2>&1 &
+    pid=$!
+    url=
+    for _ in {1..300}; do
+        url=$(sed -n 's|^listening on 127.0.0.1:\(.*\) (API)|https://localhost:\1/api/v1|p' log)
+        [[ -z $url ]] || break
+        sleep 0.1
+    done
+    expect 200 --cacert ca.crt -H "Authorization: Bearer $token" "$url/status" &&
+        expect 403 --cacert ca.crt -H "Authorization: Bearer $token" -X DELETE "$url/pools/p" &&
+        expect 404 --cacert ca.crt --cert ops.crt --key ops.key -X DELETE "$url/pools/p" &&
+        expect 403 --cacert ca.crt "$url/status" &&
+        expect 000 "$url/status" &&
+        expect 000 --cacert ca.crt --tls-max 1.2 "$url/status" &&
+        expect 400 "${url/https/http}/status" &&
+        "$tools/bin/python" -c 'import ssl, sys, urllib.request
+context = ssl.create_default_context(cafile="ca.crt")
+context.load_cert_chain("ops.crt", "ops.key")
+print(urllib.request.urlopen(sys.argv[1] + "/audit", context=context).read().decode())' "$url" &&
+        end_target
+}
+
+# An authority, and certificates of the target and of an administrator.
+make_certificates() {
+    local name new=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
+    openssl req -x509 "${new[@]}" -days 2 -subj /CN=authority -keyout ca.key -out ca.crt &&
+        echo 'subjectAltName=DNS:localhost' >target.ext && echo 'extendedKeyUsage=clientAuth' >ops.ext || return 1
+    for name in target ops; do
+        openssl req "${new[@]}" -subj "/CN=$name" -keyout "$name.key" -out "$name.csr" &&
+            openssl x509 -req -in "$name.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 \
+                -extfile "$name.ext" -out "$name.crt" && chmod 600 "$name.key" || return 1
+    done
+}
+
+# What curl with these words is answered; 000 where no TLS comes about.
+expect() {
+    local status
+    status=$(curl -s -o answer -w '%{http_code}' "${@:2}")
+    [[ $status == "$1" ]] || { echo "$status and not $1: ${*:2}: $(cat answer)"; return 1; }
 }
 
 end_target() {

@@ -23,7 +23,7 @@ class Browser:
         port, path = self._port()
         self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", timeout=60)
         self.number = 0
-        self.asked, self.complaints = [], []
+        self.asked, self.complaints, self.received = [], [], 0
         target = self.call("Target.createTarget", {"url": "about:blank"}, session=None)["targetId"]
         attached = self.call("Target.attachToTarget", {"targetId": target, "flatten": True}, session=None)
         self.session = attached["sessionId"]
@@ -59,6 +59,8 @@ class Browser:
         method, parameters = event.get("method"), event.get("params", {})
         if method == "Network.requestWillBeSent":
             self.asked.append(parameters["request"]["url"])
+        elif method == "Network.loadingFinished":
+            self.received += parameters["encodedDataLength"]
         elif method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description", details["text"]))

@@ -4,7 +4,9 @@
 #
 #   run.sh [BINARY]       BINARY is the program under test, else the debug build
 #
-# PICTURES names a folder for what the screens look like; else they are not kept.
+# VOLUMES and TENANTS say of how many the long lists are (1000 and 300), of which times are printed too. PICTURES names a folder for
+# what the screens look like; else they are not kept. GUIDE names one for the pictures of the guide (docs/dashboard): then nothing
+# is tested.
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -26,9 +28,16 @@ main() {
     run=$(mktemp -d "$target/dashboard.XXXXXX") || exit 1
     trap 'rm -rf "$run"' EXIT
     trap 'exit 130' INT TERM
+    if [[ -n ${GUIDE:-} ]]; then
+        "$tools/bin/python" "$top/tests/dashboard/pictures.py" "$binary" "$chromium" "$run" "$GUIDE"
+        return
+    fi
     # It starts and ends the target and all that it needs.
     timeout -k 20 300 "$tools/bin/python" "$top/tests/dashboard/screens.py" "$binary" "$chromium" "$run" "${PICTURES:-}" ||
         echo "FAILED dashboard: it ended with $?"
+    mkdir "$run/many"
+    timeout -k 20 300 "$tools/bin/python" "$top/tests/dashboard/many.py" "$binary" "$chromium" "$run/many" "${VOLUMES:-1000}" "${TENANTS:-300}" ||
+        echo "FAILED dashboard_many: it ended with $?"
 }
 
 install_tools() {

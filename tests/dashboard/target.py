@@ -83,9 +83,9 @@ LOADS = {
 
 
 class Target:
-    def __init__(self, binary, folder):
-        self.binary, self.folder = binary, pathlib.Path(folder)
-        (self.folder / "flashyard.toml").write_text(CONFIG)
+    def __init__(self, binary, folder, config=CONFIG, loads=LOADS):
+        self.binary, self.folder, self.with_load = binary, pathlib.Path(folder), loads
+        (self.folder / "flashyard.toml").write_text(config)
         tokens = self.folder / "tokens"
         tokens.touch(mode=0o600)
         tokens.write_text(f"admin {ADMIN}\nread {READ}\n")
@@ -110,7 +110,7 @@ class Target:
         raise RuntimeError("the target does not start: " + log.read_text()[-500:])
 
     def load(self):
-        for tenant, options in LOADS.items():
+        for tenant, options in self.with_load.items():
             subnqn = f"nqn.2026-11.dev.flashyard:{tenant}"
             line = [self.binary, "perf", "--connect", self.nvme, "--subnqn", subnqn, "--seconds", "600", *options]
             with open(self.folder / f"{tenant}.log", "w") as out:

@@ -27,7 +27,7 @@ host_id=5d0b7a10-0000-4000-8000-00000000000
 deadline=1500
 
 plan_1=(discover connect_alpha identify list logs_and_features fio_4k fio_512 fio_large ext4 discard trim commands grow
-    hot_add_and_remove priority reset restart_under_io
+    hot_add_and_remove priority reset restart_under_io taken_over_under_io
     state_lost digests refuse reconnect_often leave kernel_log)
 plan_2=(two_connect two_io two_ext4 two_kernel_log)
 plan_outside=(target_survived target_stopped)
@@ -124,6 +124,20 @@ listening() {
     [[ -n $(ss -ltnH "sport = :4420") ]]
 }
 
+# Another process takes over from the target, which ends in good order.
+take_over() {
+    local before=$target
+    "$binary" serve --config "$run/target.toml" --state "$run/state" --take-over >>"$run/target.log" 2>&1 &
+    target=$!
+    wait "$before" || return 1
+    for _ in {1..300}; do
+        cli status >/dev/null && return
+        kill -0 "$target" 2>/dev/null || break
+        sleep 0.1
+    done
+    return 1
+}
+
 # Runs the program on an empty state directory, where no guest looks for it.
 lose_state() {
     rm -rf "$run/state"
@@ -170,6 +184,7 @@ answer() {
         listen) reply=$(cli target set --listen "$address:4420" --listen "$address:8009") ;;
         kill) kill_target ;;
         start) start_target ;;
+        take_over) take_over ;;
         finish) finished=1 ;;
         finished) [[ -n $finished ]] ;;
         *) false ;;

@@ -5,8 +5,10 @@
 #
 #   zoned.sh [BINARY]     BINARY is the program under test, else the release build
 #
-# The guest has no network. KEEP=1 leaves logs and the drive in the cache, ONLY="serve_zones" runs these scenarios,
-# FLASHYARD_ACCEL chooses another accelerator than tcg.
+# At last the program and its host do what two pages of the guide say, since both are here.
+#
+# The guest has no network. KEEP=1 leaves logs and the drive in the cache, ONLY="serve_zones" runs these scenarios, SHOW=1 shows
+# what they print, FLASHYARD_ACCEL chooses another accelerator than tcg.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,7 +19,7 @@ binary=$(realpath -m "${1:-${CARGO_TARGET_DIR:-$top/target}/release/flashyard}")
 deadline=1500
 
 plan=(refuse_others serve_zones fio_verify_zones overwrite_zones kill_under_io stop_and_start neighbour_untouched
-    kernel_log)
+    kernel_log guide)
 if [[ -n ${ONLY:-} ]]; then
     read -r -a plan <<<"$ONLY"
 fi
@@ -65,7 +67,7 @@ skip_all() {
 pack_program() {
     local to=$run/archive/test library
     mkdir -p "$to/lib"
-    cp "$here"/guest/{lib,main}.sh "$to/"
+    cp "$here"/guest/{lib,main,guide}.sh "$top"/docs/guide/{first-tenant,linux-host}.md "$to/"
     cp "$here/guest/zoned.sh" "$to/scenarios.sh"
     # Symbols would take the guest's memory.
     strip -o "$to/flashyard.bin" "$binary" 2>/dev/null || cp "$binary" "$to/flashyard.bin"
@@ -78,6 +80,7 @@ PREFIX=nqn.2026-11.dev.flashyard
 HOST_ID=5d0b7a10-0000-4000-8000-000000000009
 HOST_NQN=nqn.2014-08.org.nvmexpress:uuid:5d0b7a10-0000-4000-8000-000000000009
 SCENARIOS="${plan[*]}"
+SHOW=${SHOW:-}
 ENVIRONMENT
 }
 

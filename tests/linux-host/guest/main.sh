@@ -27,6 +27,11 @@ run() {
     status=$?
     if ((status == 0)); then
         echo "ok $name ($((SECONDS - began)) s)"
+        if [[ -n ${SHOW:-} ]]; then
+            sed 's/^/    | /' /tmp/log
+        else
+            sed -n 's/^figure: /    | /p' /tmp/log
+        fi
         return
     fi
     echo "FAILED $name: $(why "$status" "$limit")"
@@ -38,7 +43,7 @@ run() {
 # Longest a scenario may take, in seconds; emulation under load is slow. One accompanies all the others, one waits for them.
 limit_of() {
     case $1 in
-        two_io | target_restarted) echo 540 ;;
+        two_io | target_restarted | guide) echo 540 ;;
         *) echo 150 ;;
     esac
 }

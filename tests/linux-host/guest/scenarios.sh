@@ -283,6 +283,30 @@ restart_under_io() {
     [[ $(nvme ns-descs "$device") == "$before" ]] || fail "the namespace is known by another name now"
 }
 
+# Another process takes over from the target while it is written to: this host is never refused, and what it wrote is there.
+taken_over_under_io() {
+    local device job round
+    ensure_connected alpha
+    device=$(data_device)
+    job=(fio --name=takeover --filename="$device" --direct=1 --ioengine=libaio --iodepth=8 --rw=randwrite --bs=16k
+        --size=40M --verify=crc32c --verify_fatal=1 --output-format=json)
+    "${job[@]}" --rate_iops=,100 --do_verify=0 >/tmp/fio 2>&1 &
+    sleep 3
+    echo "taken over from here on" >/dev/kmsg
+    for round in 1 2; do
+        host take_over
+        wait_for 60 is_live alpha
+        # The loss of the connection may be noticed later than the target was asked.
+        sleep 3
+    done
+    wait $! || fail "fio: $(tail -n 1 /tmp/fio | cut -c1-300)"
+    dmesg | sed '1,/taken over from here on/d' >/tmp/since
+    grep -q 'Reconnecting in' /tmp/since || fail "the connection was never lost"
+    ! grep 'failed to connect socket' /tmp/since || fail "it was refused"
+    "${job[@]}" --verify_only >/tmp/verified 2>&1 || fail "fio verifies: $(grep -m 1 verify /tmp/verified | cut -c1-300)"
+    echo "figure: the longest write took $(jq '.jobs[0].write.clat_ns.max / 1e9' /tmp/fio) s"
+}
+
 # The target is killed and its state directory is gone, the disks are not. While this host tries to reconnect, the pools are
 # imported; it comes back to the same disks, and never had to give one up.
 state_lost() {

@@ -191,6 +191,10 @@ kernel_log() {
         fail "the kernel complained"
 }
 
+guide() {
+    bash /test/guide.sh
+}
+
 # The reason for a failure that no `fail` gave a reason for. Functions above hand failures on by `set -e`.
 trap '[[ -s /tmp/why ]] || echo "line $LINENO: $BASH_COMMAND" >/tmp/why' ERR
 "$1"
