@@ -263,13 +263,13 @@ pub(super) async fn erase_all(device: &dyn Device) -> Result<(), PoolError> {
     Ok(())
 }
 
-/// A place of a copy; nothing where it cannot be read.
 /// What each device holds of both copies at a place; nothing where it cannot be read.
 fn sectors(copies: &[Reads<Vec<u8>>; 2], place: usize) -> [Vec<Option<&[u8]>>; 2] {
     let of_copy = |reads: usize| copies[reads].iter().map(|read| sector(read, place));
     [0, 1].map(|copy| of_copy(copy).collect())
 }
 
+/// A place of a copy; nothing where it cannot be read.
 fn sector(copy: &Raw<Vec<u8>>, place: usize) -> Option<&[u8]> {
     const BLANK: &[u8] = &[0; SECTOR];
     match copy {
