@@ -294,25 +294,13 @@ fn a_file_moves_a_guarantee() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// The configurations of README, put together: nobody has measured its device, so the guarantee is
-/// accepted, and shown as unverified wherever tenants are shown, until somebody has.
+/// Nobody has measured the device of an example, so its guarantee is accepted, and shown as
+/// unverified wherever tenants are shown, until somebody has.
 #[test]
 fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
     let scratch = Scratch::new("unverified");
-    let readme = include_str!("../../../../README.md");
-    let mut blocks = readme.split("```toml\n").skip(1);
-    let mut block = || {
-        let block = blocks.next().and_then(|rest| rest.split("```").next());
-        block.expect("README has it")
-    };
-    let (first_steps, sharing) = (block(), block());
-    let (before, tenant_and_volume) = first_steps.split_once("[[tenant]]").expect("a tenant");
-    let (_, volume) = tenant_and_volume
-        .split_once("[[volume]]")
-        .expect("a volume");
-    let text = format!("{before}{sharing}[[volume]]{volume}");
-    assert!(text.contains("\nguarantee = "), "{text}");
-    let config = scratch.file("flashyard.toml", &text);
+    let example = include_str!("../../../../examples/sharing.toml");
+    let config = scratch.file("flashyard.toml", example);
     let target = Target::start(&scratch, &["--config", path(&config)]);
     assert_eq!(
         target_perf(&target, &["--rw", "randrw", "--verify"])["errors"],
@@ -348,7 +336,7 @@ fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
     assert_eq!(state(&given).as_deref(), Some("unverified"), "{given}");
     target.json(&["apply", path(&config)]);
     target.json(&[
-        "volume", "create", "more", "--pool", "fast", "--size", "1GiB", "--tenant", "db",
+        "volume", "create", "more", "--pool", "fast", "--size", "256MiB", "--tenant", "db",
     ]);
     // Once given what the device can do, the target knows, also after a restart.
     target.json(&["device", "calibrate", "ssd0"]);
