@@ -1,6 +1,6 @@
 //! The REST API: HTTP/1.1 with JSON bodies, over a Unix socket in the state directory that only its
-//! owner can open, and over TCP for those who have a token or a certificate, with TLS where it leaves the machine. It is the only way into a running
-//! target; the command line uses it as well.
+//! owner can open, and over TCP for those who have a token or a certificate, with TLS where it
+//! leaves the machine. It is the only way into a running target; the command line uses it as well.
 //!
 //! [`operations`] is what can be asked, [`call`] the same from the client's side.
 
@@ -18,14 +18,14 @@ mod place;
 mod record;
 mod route;
 mod seats;
+mod serve;
+mod tcp;
 mod tls;
 mod tokens;
 
-use std::fmt;
 use std::fs;
 use std::future;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -36,33 +36,15 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use crate::audit::Audit;
-use crate::control::{Asker, ErrorKind, HasKind, Request, Shows};
-use crate::listening::{Listening, Purpose};
+use crate::control::{HasKind, Shows};
 
-use access::Access;
-pub use access::AccessFiles;
+pub use access::{AccessFiles, TcpError};
 pub use client::{AskError, ask, ask_and_follow, follow};
 use listen::{Come, Listener};
 pub use place::{Place, PlaceError, Remote, RemoteFiles};
-pub use tls::{TlsError, TlsFiles};
-use tokens::TokensError;
-
-/// Longest body of a request: a configuration file of thousands of entries fits.
-const BODY_BYTES_MAX: usize = 16 << 20;
-
-/// Name of the socket in the state directory.
-const SOCKET: &str = "api.sock";
-
-/// Before the path of every operation: a change that clients would not survive gets another one.
-const PREFIX: &str = "/api/v1";
-
-/// Who carries requests out. A request may take long: each has a thread of its own.
-pub trait Serve<T, E>: Fn(Request, &dyn Asker) -> Result<T, E> + Send + Sync + 'static {}
-
-impl<T, E, S> Serve<T, E> for S where
-    S: Fn(Request, &dyn Asker) -> Result<T, E> + Send + Sync + 'static
-{
-}
+use serve::{SOCKET, Serve};
+pub use tcp::{Renewal, Tcp};
+pub use tls::TlsFiles;
 
 /// A listening API; it ends, and its socket goes, when dropped.
 #[derive(Debug)]
@@ -147,114 +129,6 @@ async fn serve_until<T, E>(
     here.end().await;
     if let Some((_, there)) = there {
         there.end().await;
-    }
-}
-
-/// Where the API listens as well, for those who have a token or a certificate.
-#[derive(Debug)]
-pub struct Tcp {
-    listener: TcpListener,
-    access: Arc<Access>,
-}
-
-/// Reads anew who gets in, while the API listens.
-#[derive(Clone, Debug)]
-pub struct Renewal(Arc<Access>);
-
-/// Why the API does not listen there.
-#[derive(Debug)]
-pub enum TcpError {
-    /// What is sent there could be read on the way.
-    NotLoopback(SocketAddr),
-    /// The system refuses it.
-    Refused(SocketAddr, io::Error),
-    /// There are no tokens.
-    Tokens(TokensError),
-    /// There is no TLS.
-    Tls(TlsError),
-}
-
-impl fmt::Display for TcpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotLoopback(address) => write!(
-                f,
-                "without TLS the API listens on loopback addresses only, since tokens and answers could be read on the way: \
-                 give --api-cert and --api-key as well, or 127.0.0.1:{}",
-                address.port()
-            ),
-            Self::Refused(address, error) => {
-                write!(
-                    f,
-                    "the API cannot listen on {address}: {error}; choose another port"
-                )
-            }
-            Self::Tokens(error) => error.fmt(f),
-            Self::Tls(error) => error.fmt(f),
-        }
-    }
-}
-
-impl HasKind for TcpError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::NotLoopback(_) => ErrorKind::Invalid,
-            Self::Refused(_, error) => ErrorKind::of_given(error),
-            Self::Tokens(error) => error.kind(),
-            Self::Tls(error) => error.kind(),
-        }
-    }
-}
-
-impl Tcp {
-    /// Listens on an address, a loopback one if nothing is encrypted, for whom the files let in.
-    pub fn open(
-        address: SocketAddr,
-        files: AccessFiles,
-        listening: &Listening,
-    ) -> Result<Self, TcpError> {
-        let access = Arc::new(Self::access(address, files)?);
-        let refused = |error| TcpError::Refused(address, error);
-        let listener = listening.open(Purpose::Api, address).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        Ok(Self { listener, access })
-    }
-
-    /// Whether the address and the files may be used.
-    pub fn check(address: SocketAddr, files: AccessFiles) -> Result<(), TcpError> {
-        Self::access(address, files).map(drop)
-    }
-
-    fn access(address: SocketAddr, files: AccessFiles) -> Result<Access, TcpError> {
-        if files.tls.is_none() && !address.ip().is_loopback() {
-            return Err(TcpError::NotLoopback(address));
-        }
-        Access::read(files)
-    }
-
-    /// Where it listens, with its real port.
-    pub fn local(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
-    /// What reads the files anew.
-    pub fn renewal(&self) -> Renewal {
-        Renewal(Arc::clone(&self.access))
-    }
-
-    /// How an address begins that leads to it.
-    pub fn scheme(&self) -> &'static str {
-        match self.access.is_encrypted() {
-            true => "https",
-            false => "http",
-        }
-    }
-}
-
-impl Renewal {
-    /// Reads all files, or leaves all as it was.
-    pub fn renew(&self) -> Result<(), TcpError> {
-        self.0.renew()
     }
 }
 

@@ -142,7 +142,8 @@ pub enum Command {
     Metrics(Reach),
     /// Show what comes to tenants, volumes or devices, and how long it takes, again and again
     Iostat(IostatArgs),
-    /// Watch what tenants are promised, want and get, and who makes them wait, on the whole terminal
+    /// Watch what tenants are promised, want and get, and who makes them wait, on the whole
+    /// terminal
     Top(TopArgs),
     /// Show what a host has read of its controller: how much I/O came, how long it took and waited
     HostStats(HostStatsArgs),
@@ -232,8 +233,8 @@ pub struct ServeArgs {
     /// repeated
     #[arg(long, help_heading = "Network", value_name = "HOST:PORT")]
     pub listen: Vec<Address>,
-    /// Listen here for the REST API as well, for those whom --api-tokens names; without --api-cert a
-    /// loopback address
+    /// Listen here for the REST API as well, for those whom --api-tokens names; without --api-cert
+    /// a loopback address
     #[arg(
         long,
         help_heading = "Network",
@@ -241,8 +242,8 @@ pub struct ServeArgs {
         requires = "api_tokens"
     )]
     pub api: Option<SocketAddr>,
-    /// File with who may ask at --api, a line each: `read`, `operate` or `admin`, then a token and a
-    /// name for it, or `cn:NAME` or `san:NAME` of a client's certificate. SIGHUP reads it anew
+    /// File with who may ask at --api, a line each: `read`, `operate` or `admin`, then a token and
+    /// a name for it, or `cn:NAME` or `san:NAME` of a client's certificate. SIGHUP reads it anew
     #[arg(long, help_heading = "Network", value_name = "FILE", requires = "api")]
     pub api_tokens: Option<PathBuf>,
     /// Certificate of --api in PEM form, then those between it and its authority: TLS 1.3. SIGHUP

@@ -5,6 +5,7 @@ mod activity;
 mod arrays;
 mod asker;
 mod audit;
+mod error_kind;
 mod events;
 mod functions;
 mod health;
@@ -19,7 +20,6 @@ mod why;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -37,6 +37,7 @@ pub use activity::{
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
 pub use asker::{Asker, Progress, Shows};
 pub use audit::{AuditAsk, AuditRecord, Means};
+pub use error_kind::{ErrorKind, HasKind};
 pub use events::{EventKind, EventView, EventsAsk, EventsView};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
@@ -443,50 +444,4 @@ impl KindName {
             Self::Function => "functions",
         }
     }
-}
-
-/// Who has to act, by what is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorKind {
-    /// Whoever typed it: that is no command.
-    Usage,
-    /// Whoever asked: it cannot be.
-    Invalid,
-    /// Whoever asked: somebody else may ask that.
-    Forbidden,
-    /// Whoever asked: what it names is not there.
-    NotFound,
-    /// Whoever has what it needs.
-    InUse,
-    /// Whoever asked: it could be done, and would break a promise or lose data.
-    Refused,
-    /// Whoever runs a device or another machine.
-    Unavailable,
-    /// Whoever runs the target or this machine.
-    Internal,
-}
-
-impl ErrorKind {
-    /// Who has to act when the system refuses what somebody has given, such as a path: whoever gave
-    /// it, or whoever runs the machine.
-    pub fn of_given(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::NotFound
-            | io::ErrorKind::AlreadyExists
-            | io::ErrorKind::PermissionDenied
-            | io::ErrorKind::NotADirectory
-            | io::ErrorKind::IsADirectory
-            | io::ErrorKind::ReadOnlyFilesystem
-            | io::ErrorKind::InvalidFilename
-            | io::ErrorKind::InvalidInput => Self::Invalid,
-            _ => Self::Internal,
-        }
-    }
-}
-
-/// An error that says who has to act.
-pub trait HasKind: fmt::Display {
-    /// Who that is.
-    fn kind(&self) -> ErrorKind;
 }

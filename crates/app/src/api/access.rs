@@ -1,6 +1,8 @@
 //! Who gets in over TCP: the files of tokens and of TLS as they were read last, the same for all
 //! connections. They are read anew as one; if one of them cannot be used, all stays as it was.
 
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +10,12 @@ use std::time::Instant;
 
 use axum::http::HeaderMap;
 
-use super::TcpError;
 use super::operations::Operation;
 use super::seats::Seats;
-use super::tls::{Certificate, Failed, Tls, TlsFiles, Wanted};
-use super::tokens::{Denied, Tokens, Who};
-use crate::control::Means;
+use super::serve::SOCKET;
+use super::tls::{Certificate, Failed, Tls, TlsError, TlsFiles, Wanted};
+use super::tokens::{Denied, Tokens, TokensError, Who};
+use crate::control::{ErrorKind, HasKind, Means};
 use crate::log::Bounded;
 use crate::out;
 
@@ -24,6 +26,51 @@ pub struct AccessFiles {
     pub tokens: PathBuf,
     /// Without them nothing is encrypted.
     pub tls: Option<TlsFiles>,
+}
+
+/// Why the API does not listen there.
+#[derive(Debug)]
+pub enum TcpError {
+    /// What is sent there could be read on the way.
+    NotLoopback(SocketAddr),
+    /// The system refuses it.
+    Refused(SocketAddr, io::Error),
+    /// There are no tokens.
+    Tokens(TokensError),
+    /// There is no TLS.
+    Tls(TlsError),
+}
+
+impl fmt::Display for TcpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoopback(address) => write!(
+                f,
+                "without TLS the API listens on loopback addresses only, since tokens and answers could be read on the way: \
+                 give --api-cert and --api-key as well, or 127.0.0.1:{}",
+                address.port()
+            ),
+            Self::Refused(address, error) => {
+                write!(
+                    f,
+                    "the API cannot listen on {address}: {error}; choose another port"
+                )
+            }
+            Self::Tokens(error) => error.fmt(f),
+            Self::Tls(error) => error.fmt(f),
+        }
+    }
+}
+
+impl HasKind for TcpError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotLoopback(_) => ErrorKind::Invalid,
+            Self::Refused(_, error) => ErrorKind::of_given(error),
+            Self::Tokens(error) => error.kind(),
+            Self::Tls(error) => error.kind(),
+        }
+    }
 }
 
 /// What is in them, and who is connected because of it.
@@ -145,7 +192,7 @@ impl Peer {
                     by: Means::Socket,
                     name: String::new(),
                 };
-                (who, *uid, super::SOCKET.to_owned(), Ok(()))
+                (who, *uid, SOCKET.to_owned(), Ok(()))
             }
             Self::Remote {
                 access,

@@ -23,7 +23,7 @@ use super::answer::{METRICS, Problem, text};
 use super::call::Call;
 use super::parts::query_of_link;
 use super::place::Place;
-use super::{BODY_BYTES_MAX, PREFIX, SOCKET};
+use super::serve::{BODY_BYTES_MAX, PREFIX, SOCKET};
 use crate::control::{ErrorKind, EventView, EventsAsk, HasKind, Progress, Request};
 
 /// How often somebody who waits for events looks after something else.

@@ -15,11 +15,11 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::Serve;
 use super::access::{Access, Peer};
 use super::answer::Problem;
 use super::route::router;
 use super::seats::Seats;
+use super::serve::Serve;
 use crate::audit::Audit;
 use crate::control::{ErrorKind, HasKind, Shows};
 

@@ -4,10 +4,10 @@
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::PREFIX;
 use super::answer::Problem;
 use super::operations::{OPERATIONS, Operation};
 use super::parts::Query;
+use super::serve::PREFIX;
 use super::tokens::Role;
 
 const ABOUT: &str = "What can be asked of a running target, at the Unix socket `api.sock` of its \

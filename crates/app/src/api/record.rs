@@ -9,10 +9,10 @@ use nix::unistd::{Uid, User};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use super::PREFIX;
 use super::access::Caller;
 use super::answer::Problem;
 use super::operations::Operation;
+use super::serve::PREFIX;
 use super::tls::printable;
 use crate::audit::{Audit, Outcome};
 use crate::control::{AuditRecord, ErrorKind, Request};

@@ -27,7 +27,7 @@ use super::page;
 use super::parts::{Parts, Query};
 use super::record::{Draft, Entry, is_recorded};
 use super::seats::{Seat, Work};
-use super::{BODY_BYTES_MAX, PREFIX, Serve};
+use super::serve::{BODY_BYTES_MAX, PREFIX, Serve};
 use crate::audit::Audit;
 use crate::control::{Asker, ErrorKind, EventView, HasKind, Progress, Request, Shows};
 

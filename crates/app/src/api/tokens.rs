@@ -1,5 +1,5 @@
-//! Who may ask what over TCP: bearer tokens (RFC 6750) and names of client certificates in a file, a
-//! line each, with what their holder may do. What no line names may do nothing. The socket in the
+//! Who may ask what over TCP: bearer tokens (RFC 6750) and names of client certificates in a file,
+//! a line each, with what their holder may do. What no line names may do nothing. The socket in the
 //! state directory needs none: its owner may do everything.
 
 use std::fmt;

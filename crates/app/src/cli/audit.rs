@@ -22,8 +22,8 @@ pub struct AuditArgs {
     /// Only of this user, token or certificate
     #[arg(long, help_heading = "What to show", value_name = "NAME")]
     pub who: Option<String>,
-    /// Only from this moment on, in UTC, such as 2026-11-23 or 2026-11-23T19:20:01Z, or so long ago,
-    /// such as 8h
+    /// Only from this moment on, in UTC, such as 2026-11-23 or 2026-11-23T19:20:01Z, or so long
+    /// ago, such as 8h
     #[arg(long, help_heading = "What to show", value_name = "TIME", value_parser = moment)]
     pub since: Option<String>,
     /// Go on with what is still to come

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ErrorKind;
+use super::error_kind::ErrorKind;
 
 /// Which records are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

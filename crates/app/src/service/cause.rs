@@ -1,13 +1,13 @@
 //! What exactly is wrong, in words.
 
 mod in_use;
+mod internal;
 mod not_found;
 mod refused;
 mod remote;
 mod to_import;
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,9 +23,10 @@ use flashyard_flash::{ProfileError, UNIT_BYTES};
 use flashyard_host::ConnectError;
 use flashyard_keys::SourceError;
 use flashyard_nvme::Nqn;
-use flashyard_nvme::nqn::InvalidNqn;
 use flashyard_time::Duration;
 use uuid::Uuid;
+
+pub use internal::Internal;
 
 use super::fault::Fault;
 use super::snapshot_fault::SnapshotFault;
@@ -438,23 +439,6 @@ pub struct RemoteFault {
     pub hostnqn: Nqn,
 }
 
-/// What failed in the program or under it.
-#[derive(Debug)]
-pub enum Internal {
-    /// The library that encrypts.
-    Crypt(CryptError),
-    /// The state store.
-    State(StateError),
-    /// Engine and inventory are not of one mind.
-    Engine(ConfigError),
-    /// The name of this target as a host, or of a function.
-    HostNqn(InvalidNqn),
-    /// The name of a subsystem.
-    Subnqn(InvalidNqn),
-    /// The audit log.
-    Audit(io::Error),
-}
-
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -687,21 +671,6 @@ impl fmt::Display for Unavailable {
                 ),
                 _ => write!(f, "cannot listen on {address}: {error}"),
             },
-        }
-    }
-}
-
-impl fmt::Display for Internal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Crypt(error) => error.fmt(f),
-            Self::State(error) => error.fmt(f),
-            Self::Engine(error) => error.fmt(f),
-            Self::HostNqn(error) | Self::Subnqn(error) => error.fmt(f),
-            Self::Audit(error) => write!(
-                f,
-                "the audit log in the state directory cannot be read: {error}; see to its disk"
-            ),
         }
     }
 }

@@ -42,8 +42,8 @@ impl Screen {
     }
 
     /// Tells the model how much there is room for, and draws it: only what has changed is sent, and
-    /// all of it where the size is another one. The terminal is never asked for anything: its answer
-    /// would come among the keys, and over a slow line late.
+    /// all of it where the size is another one. The terminal is never asked for anything: its
+    /// answer would come among the keys, and over a slow line late.
     pub(super) fn show(&mut self, model: &mut Model) -> io::Result<()> {
         let height = self.terminal.size()?.height;
         model.take(Input::Page(page(height)));

@@ -14,9 +14,8 @@ use flashyard_testbed::Scratch;
 
 use super::super::operations::OPERATIONS;
 use super::super::seats::Seats;
-use super::super::{
-    AccessFiles, Api, AskError, BODY_BYTES_MAX, Place, SOCKET, Tcp, ask, ask_and_follow,
-};
+use super::super::serve::BODY_BYTES_MAX;
+use super::super::{AccessFiles, Api, AskError, Place, SOCKET, Tcp, ask, ask_and_follow};
 use crate::audit::Audit;
 use crate::control::{
     Asker, Destination, ErrorKind, HasKind, KindName, Page, Progress, Request, Shows,

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::*;
-use crate::spec::RatesSpec;
+use crate::control::TenantChange;
+use crate::spec::{RatesSpec, TenantSpec};
 
 /// What each row begins with.
 const FILE: &str = r#"
