@@ -111,22 +111,22 @@ fn a_pool_that_has_lost_a_part_of_its_log_can_only_be_read() {
 fn a_header_that_one_copy_has_lost_is_written_anew_from_another() {
     in_world(async |rt: Rt| {
         let mut healed = [0, 0];
-        // Copies that have the same in flight are asked in turns: of two such pools one more read
-        // before leaves another one to be asked first.
-        for (ill, turn) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        // Segments are read at the same time, so chance has a part in which copy is asked for the
+        // header: of eight pools each, some ask the ill one.
+        for (ill, turn) in (0..16).map(|pool| (pool % 2, pool / 2)) {
             let members = memories(2, 40 * MIB);
             let array: SharedDevice = Rc::new(arrays::plain(&rt, &members, 2).await);
             fill(&rt, &array).await;
             let header = header(&members[ill]).await;
             put(&members[ill], &header, true).await;
-            for lba in 0..turn {
+            for lba in 0..turn as u64 {
                 read(&*array, lba, BLOCK).await.expect("it is good");
             }
             assert_whole(&rt, &array).await;
             let found = read(&*members[ill], header.0, BLOCK).await;
             healed[ill] += usize::from(found.expect("it is good") == header.1);
         }
-        assert_eq!(healed, [1, 1], "each was asked first once");
+        assert!(healed[0] > 0 && healed[1] > 0, "{healed:?}");
     });
 }
 
