@@ -309,19 +309,19 @@ fn a_guarantee_on_a_device_that_nobody_has_measured_is_unverified() {
 
     let state = |view: &Value| view["guarantee_state"].as_str().map(str::to_owned);
     let hint = "flashyard device calibrate ssd0";
-    let of_db = |tenants: &Value| {
+    let of_db = |tenants: &Value, key: &str| {
         let mut tenants = tenants.as_array().into_iter().flatten();
-        tenants.find(|tenant| tenant["name"] == "db").cloned()
+        tenants.find(|tenant| tenant[key] == "db").cloned()
     };
     for view in [
-        of_db(&target.json(&["tenant", "list"])).expect("it is listed"),
+        of_db(&target.json(&["tenant", "list"]), "name").expect("it is listed"),
         target.json(&["tenant", "show", "db"]),
     ] {
         assert_eq!(state(&view).as_deref(), Some("unverified"), "{view}");
         assert!(view["guarantee_hint"].to_string().contains(hint), "{view}");
     }
     let status = target.json(&["status"]);
-    let tenant = of_db(&status["tenants"]).expect("it is shown");
+    let tenant = of_db(&status["tenants"], "tenant").expect("it is shown");
     assert_eq!(state(&tenant).as_deref(), Some("unverified"), "{status}");
     for args in [&["tenant", "list"][..], &["tenant", "show", "db"]] {
         let shown = target.run(args).stdout;
