@@ -166,6 +166,8 @@ pub(super) enum Denied {
     Certificate,
     /// It needs this role.
     Needs(Role),
+    /// A page of somebody else has a browser ask.
+    OtherOrigin,
 }
 
 impl fmt::Display for Denied {
@@ -182,6 +184,9 @@ impl fmt::Display for Denied {
                 f,
                 "this needs a token or certificate with the role `{}`",
                 role.name()
+            ),
+            Self::OtherOrigin => f.write_str(
+                "a page from elsewhere has a browser ask this (`Origin`, `Sec-Fetch-Site`): only the target's own pages may",
             ),
         }
     }

@@ -176,3 +176,70 @@ fn whoever_changes_something_is_recorded_before_the_answer() {
         assert!(!kept.contains(secret), "{kept}");
     }
 }
+
+/// The browser of somebody whose certificate or proxy lets them in asks nothing for other pages;
+/// those of the target itself, and programs, are served.
+#[test]
+fn a_page_from_elsewhere_changes_nothing() {
+    let directory = Scratch::new("origin");
+    let any = "127.0.0.1:0".parse().expect("one");
+    let tcp = Tcp::open(any, tokens(&directory), &Listening::default()).expect("it is free");
+    let at = tcp.local().expect("it listens");
+    let audit = Arc::new(Audit::open(&directory));
+    let api = Api::start(
+        &directory,
+        Some(tcp),
+        Arc::clone(&audit),
+        |_, _: &dyn Asker| Ok::<u32, String>(7),
+    );
+    let _api = api.expect("it listens");
+    let bearer = format!("Authorization: Bearer {ADMIN}\r\n");
+    let mut denied = 0;
+    // None of these has a body, so no type of content gives them away.
+    for request in [
+        "POST /api/v1/volumes/v/snapshots/s/restore",
+        "POST /api/v1/devices/d/calibration?destroy=true",
+        "DELETE /api/v1/pools/p",
+    ] {
+        for (headers, status) in [
+            ("", 200),
+            ("Origin: http://localhost\r\n", 200),
+            (
+                "Origin: https://LOCALHOST\r\nSec-Fetch-Site: same-origin\r\n",
+                200,
+            ),
+            ("Sec-Fetch-Site: none\r\n", 200),
+            ("Origin: https://evil.example\r\n", 403),
+            ("Origin: http://localhost:81\r\n", 403),
+            ("Origin: http://localhost.evil.example\r\n", 403),
+            ("Origin: null\r\n", 403),
+            ("Sec-Fetch-Site: cross-site\r\n", 403),
+            ("Sec-Fetch-Site: same-site\r\n", 403),
+            (
+                "Origin: http://localhost\r\nOrigin: https://evil.example\r\n",
+                403,
+            ),
+        ] {
+            let here = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+            let there = || TcpStream::connect(at).expect("it listens");
+            let answers = [
+                say(here, request, headers, ""),
+                say(there(), request, &format!("{bearer}{headers}"), ""),
+            ];
+            for answer in answers {
+                let said = format!("HTTP/1.1 {status} ");
+                assert!(answer.starts_with(&said), "{request} {headers}: {answer}");
+            }
+            let nobody = say(there(), request, headers, "");
+            assert!(nobody.starts_with("HTTP/1.1 403 "), "{nobody}");
+            denied += if status == 403 { 2 } else { 0 };
+        }
+    }
+    // Whoever only looks may come from anywhere.
+    let other = "Origin: https://evil.example\r\n";
+    let here = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+    assert!(say(here, "GET /api/v1/status", other, "").starts_with("HTTP/1.1 200 "));
+    let records = records(&audit);
+    let of_pages = records.iter().filter(|it| it.detail.contains("Sec-Fetch"));
+    assert!(of_pages.clone().count() > 0 && of_pages.count() <= denied);
+}
