@@ -20,7 +20,7 @@ use crate::control::{AuditAsk, AuditRecord, Listed, Means};
 use crate::log::Bounded;
 use crate::out;
 use crate::units;
-use file::Files;
+use file::{Files, Series};
 
 /// Records that wait for a file that cannot be written; then the oldest are lost.
 const WAITING_MOST: usize = 1024;
@@ -32,8 +32,21 @@ pub enum Outcome {
     CarriedOut,
     /// It was refused before, and has changed nothing.
     Refused,
-    /// Who asked may not. There may be any number of these, so only some are recorded.
+    /// Who asked is known, and may not. There may be any number of these, so only some are
+    /// recorded.
     Denied,
+    /// Who asked is not known. The same.
+    Unknown,
+}
+
+impl Outcome {
+    fn series(self) -> Series {
+        match self {
+            Self::CarriedOut | Self::Refused => Series::Asked,
+            Self::Denied => Series::Denied,
+            Self::Unknown => Series::Unknown,
+        }
+    }
 }
 
 /// Writes and reads the log; none in memory.
@@ -44,14 +57,17 @@ pub struct Audit {
 }
 
 struct Writer {
-    files: Files,
+    /// In the order of [`Series::ALL`].
+    files: [Files; 3],
     /// The number of the next record; not known where the file could not be read yet.
     next: Option<u64>,
-    waiting: VecDeque<AuditRecord>,
+    waiting: VecDeque<(Series, AuditRecord)>,
     waiting_most: usize,
     /// Why the last try to write failed.
     trouble: Option<io::Error>,
+    /// Known callers and unknown ones have a bound each, so that none of these hides the others.
     denied: Bounded,
+    unknown: Bounded,
 }
 
 impl Audit {
@@ -59,12 +75,13 @@ impl Audit {
     /// starting.
     pub fn open(directory: &Path) -> Self {
         let mut writer = Writer {
-            files: Files::new(directory),
+            files: Series::ALL.map(|series| Files::new(directory, series)),
             next: None,
             waiting: VecDeque::new(),
             waiting_most: WAITING_MOST,
             trouble: None,
             denied: Bounded::default(),
+            unknown: Bounded::default(),
         };
         writer.write_waiting(false);
         if let Some(error) = &writer.trouble {
@@ -86,20 +103,25 @@ impl Audit {
 
     /// Keeps a record; it gets its number and its time here.
     pub fn record(&self, record: AuditRecord, outcome: Outcome) {
+        self.record_at(record, outcome, Instant::now());
+    }
+
+    fn record_at(&self, record: AuditRecord, outcome: Outcome, now: Instant) {
         let Some(mut writer) = self.lock() else {
             return;
         };
-        if outcome == Outcome::Denied {
-            let (is_kept, left_out) = writer.denied.admit(Instant::now());
-            if left_out > 0 {
-                let detail = format!("{left_out} requests more were refused than are recorded");
-                writer.add(of_target("limit", "", detail), Outcome::Refused);
-            }
-            if !is_kept {
-                return;
-            }
+        let (is_kept, left_out) = match outcome {
+            Outcome::CarriedOut | Outcome::Refused => (true, 0),
+            Outcome::Denied => writer.denied.admit(now),
+            Outcome::Unknown => writer.unknown.admit(now),
+        };
+        if left_out > 0 {
+            let detail = format!("{left_out} requests more were refused than are recorded");
+            writer.add(of_target("limit", "", detail), outcome);
         }
-        writer.add(record, outcome);
+        if is_kept {
+            writer.add(record, outcome);
+        }
     }
 
     /// The records that are asked for, the oldest first.
@@ -108,8 +130,12 @@ impl Audit {
             return Ok(Vec::new().into());
         };
         writer.write_waiting(false);
-        let files = writer.files.to_read()?;
-        let waiting: Vec<AuditRecord> = writer.waiting.iter().cloned().collect();
+        let mut files = Vec::new();
+        for series in &writer.files {
+            files.push(series.to_read()?);
+        }
+        let waiting = writer.waiting.iter().map(|(_, record)| record.clone());
+        let waiting = waiting.collect();
         // Whoever reads long keeps nobody from writing.
         drop(writer);
         read::read(&files, waiting, ask)
@@ -165,7 +191,7 @@ impl Writer {
     fn add(&mut self, mut record: AuditRecord, outcome: Outcome) {
         record.at = now();
         let was_well = self.trouble.is_none();
-        self.keep(record);
+        self.keep(outcome.series(), record);
         self.write_waiting(outcome == Outcome::CarriedOut);
         let Some(error) = &self.trouble else { return };
         if was_well {
@@ -173,7 +199,7 @@ impl Writer {
                 "the audit log cannot be written: {error}; its records are on standard error until it can be"
             ));
         }
-        if let Some(record) = self.waiting.back() {
+        if let Some((_, record)) = self.waiting.back() {
             out::note(format_args!("audit: {}", file::line(record).trim_end()));
         }
         if self.waiting.len() > self.waiting_most {
@@ -181,10 +207,10 @@ impl Writer {
         }
     }
 
-    fn keep(&mut self, mut record: AuditRecord) {
+    fn keep(&mut self, series: Series, mut record: AuditRecord) {
         record.number = self.next.unwrap_or_default();
         self.next = self.next.map(|next| next + 1);
-        self.waiting.push_back(record);
+        self.waiting.push_back((series, record));
     }
 
     /// Writes what waits, as far as it can be.
@@ -196,30 +222,35 @@ impl Writer {
         if self.next.is_none() {
             self.go_on()?;
         }
-        while let Some(record) = self.waiting.front() {
-            self.files.append(record)?;
+        while let Some((series, record)) = self.waiting.front() {
+            self.files[*series as usize].append(record)?;
             self.waiting.pop_front();
         }
         match is_synced {
-            true => self.files.sync(),
+            true => self.files[Series::Asked as usize].sync(),
             false => Ok(()),
         }
     }
 
     /// Finds out where the log ends, and has what waits be behind it.
     fn go_on(&mut self) -> io::Result<()> {
-        let found = self.files.look()?;
-        self.next = Some(found.last.map_or(1, |last| last + 1));
+        let (mut last, mut torn) = (None, Vec::new());
+        for (files, series) in self.files.iter().zip(Series::ALL) {
+            let found = files.look()?;
+            last = last.max(found.last);
+            torn.extend(found.is_torn.then_some(series));
+        }
+        self.next = Some(last.map_or(1, |last| last + 1));
         let waiting = std::mem::take(&mut self.waiting);
-        if found.is_torn {
+        for series in torn {
             let detail = "the last line was cut off by a crash, and is left out";
             out::note(format_args!("audit log: {detail}"));
             let mut record = of_target("start", "", detail.to_owned());
             record.at = now();
-            self.keep(record);
+            self.keep(series, record);
         }
-        for record in waiting {
-            self.keep(record);
+        for (series, record) in waiting {
+            self.keep(series, record);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use super::answer::Problem;
 use super::operations::Operation;
 use super::serve::PREFIX;
 use super::tls::printable;
+use super::tokens::Denied;
 use crate::audit::{Audit, Outcome};
 use crate::control::{AuditRecord, ErrorKind, Request};
 
@@ -90,12 +91,21 @@ impl Draft {
         self
     }
 
+    /// Who asked may not.
+    pub(super) async fn denied(self, why: &Denied, problem: &Problem) {
+        let outcome = match why {
+            Denied::Unknown | Denied::Certificate => Outcome::Unknown,
+            Denied::Needs(_) | Denied::OtherOrigin => Outcome::Denied,
+        };
+        self.written(problem, outcome).await;
+    }
+
     /// It was refused before it came to anything.
     pub(super) async fn refused(self, problem: &Problem) {
-        let outcome = match problem.code {
-            ErrorKind::Forbidden => Outcome::Denied,
-            _ => Outcome::Refused,
-        };
+        self.written(problem, Outcome::Refused).await;
+    }
+
+    async fn written(self, problem: &Problem, outcome: Outcome) {
         let problem = problem.clone();
         // It waits for a disk. That it fails is told by what it does.
         let _ = spawn_blocking(move || self.write(Some(&problem), outcome)).await;

@@ -145,7 +145,7 @@ where
     let draft = Draft::new(audit, operation, caller, &asked.uri);
     if let Err(why) = may {
         let problem = Problem::of(&why);
-        draft.refused(&problem).await;
+        draft.denied(&why, &problem).await;
         return Err(problem);
     }
     let draft = is_recorded(operation).then_some(draft);

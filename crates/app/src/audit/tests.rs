@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 use flashyard_testbed::Scratch;
 
@@ -34,11 +35,32 @@ fn all(audit: &Audit) -> Vec<u64> {
     numbers(audit, &AuditAsk::default()).0
 }
 
+/// All, asked for in parts.
+fn parts(audit: &Audit, limit: usize) -> Vec<u64> {
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let ask = AuditAsk {
+            limit: Some(limit),
+            after,
+            ..AuditAsk::default()
+        };
+        let (part, next) = numbers(audit, &ask);
+        assert!(part.len() <= limit);
+        seen.extend(part);
+        match next {
+            Some(next) => after = Some(next.parse().expect("a number")),
+            None => return seen,
+        }
+    }
+}
+
 /// With files of another length.
 fn small(directory: &Path, bytes_most: u64) -> Audit {
     let audit = Audit::open(directory);
     let mut writer = audit.lock().expect("it has files");
-    writer.files.bytes_most = bytes_most;
+    for files in &mut writer.files {
+        files.bytes_most = bytes_most;
+    }
     drop(writer);
     audit
 }
@@ -116,22 +138,7 @@ fn files_have_a_bound_and_parts_lead_through_all_of_them() {
 
     // Part after part, whatever the files are.
     for limit in [1, 2, 7, LIMIT_MAX] {
-        let (mut seen, mut after) = (Vec::new(), None);
-        loop {
-            let ask = AuditAsk {
-                limit: Some(limit),
-                after,
-                ..AuditAsk::default()
-            };
-            let (part, next) = numbers(&audit, &ask);
-            assert!(part.len() <= limit);
-            seen.extend(part);
-            match next {
-                Some(next) => after = Some(next.parse().expect("a number")),
-                None => break,
-            }
-        }
-        assert_eq!(seen, kept, "{limit}");
+        assert_eq!(parts(&audit, limit), kept, "{limit}");
     }
     let last = AuditAsk {
         last: Some(5),
@@ -182,7 +189,8 @@ fn what_cannot_be_written_waits_and_is_told() {
     let most = 8;
     let mut writer = audit.lock().expect("it has files");
     // As after a failure: it is opened anew.
-    (writer.files, writer.waiting_most) = (Files::new(&directory), most);
+    writer.files[0] = Files::new(&directory, Series::Asked);
+    writer.waiting_most = most;
     drop(writer);
     write(&audit, 2);
     let trouble = audit.trouble().expect("it is told");
@@ -220,16 +228,66 @@ fn a_log_that_cannot_be_read_at_the_start_goes_on_later() {
     assert_eq!(all(&audit), [1, 2, 3, 4, 5]);
 }
 
-/// Whoever may do nothing does not fill the log either.
+/// Whoever may do nothing does not fill the log either, and hides nobody who is known.
 #[test]
 fn those_who_may_not_ask_are_recorded_up_to_a_bound() {
     let directory = Scratch::new("audit-denied");
-    let audit = Audit::open(&directory);
+    let (audit, start) = (Audit::open(&directory), Instant::now());
+    let deny = |who: &str, outcome| audit.record_at(by(who), outcome, start);
     for _ in 0..1000 {
-        audit.record(by(""), Outcome::Denied);
+        deny("", Outcome::Unknown);
     }
-    let denied = all(&audit).len();
-    assert!((50..=200).contains(&denied), "{denied}");
+    deny("prometheus", Outcome::Denied);
+    assert_eq!(all(&audit), (1..=51).collect::<Vec<_>>());
+    let later = start + Duration::from_secs(10);
+    audit.record_at(by(""), Outcome::Unknown, later);
     write(&audit, 100);
-    assert_eq!(all(&audit).len(), denied + 100);
+    let records = audit.read(&AuditAsk::default()).expect("it can be read");
+    let told = &records.rows[51];
+    assert!(told.detail.starts_with("950 requests more"), "{told:?}");
+    assert_eq!(records.rows.len(), 153);
+}
+
+/// For days a stranger asks as much as is recorded, then one who is known and may not: what others
+/// did before is still there, and nobody pushes out those who are better known.
+#[test]
+fn those_who_may_not_ask_push_out_nobody_who_may() {
+    let directory = Scratch::new("audit-pushed");
+    let (audit, start) = (small(&directory, 4096), Instant::now());
+    let deny = |who: &str, outcome, day: u64| {
+        for second in (0..86_400).step_by(3600) {
+            let now = start + Duration::from_secs(day * 86_400 + second);
+            for _ in 0..60 {
+                audit.record_at(by(who), outcome, now);
+            }
+        }
+    };
+    let of = |who: &str, last| {
+        let ask = AuditAsk {
+            who: Some(who.to_owned()),
+            last,
+            ..AuditAsk::default()
+        };
+        numbers(&audit, &ask).0
+    };
+    write(&audit, 5);
+    deny("reader", Outcome::Denied, 0);
+    let denied = of("reader", None);
+    assert!(!denied.is_empty());
+    deny("", Outcome::Unknown, 1);
+    let strangers = of("", None);
+    assert_eq!(of("ci", None), [1, 2, 3, 4, 5]);
+    assert_eq!(of("reader", None), denied);
+    assert!(strangers.len() > 10 && strangers[0] > *denied.last().expect("some"));
+    // They are one log for whoever reads it, in the order of their numbers, part after part.
+    let kept = all(&audit);
+    assert!(kept.is_sorted() && kept.starts_with(&[1, 2, 3, 4, 5]));
+    let parts = parts(&audit, 7);
+    assert_eq!(parts, kept);
+    assert_eq!(of("ci", Some(2)), [4, 5]);
+    drop(audit);
+    let audit = Audit::open(&directory);
+    write(&audit, 1);
+    let next = kept.last().expect("some") + 1;
+    assert_eq!(all(&audit), [kept, vec![next]].concat());
 }
