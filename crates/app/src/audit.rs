@@ -4,8 +4,10 @@
 //! Where the file cannot be written, changes go on: what helps a full disk is a change too
 //! (`volume delete`), and the state store, which is beside the file, refuses what it cannot keep.
 //! Nothing is lost silently: what is not written is in health (`AUDIT_NOT_WRITTEN`), on standard
-//! error, and kept in memory, as far as there is room, until it can be written. Records are
-//! numbered over all runs, so one that was lost leaves a gap.
+//! error, and kept in memory, as far as there is room, until it can be written. That a sync has
+//! failed is told by the system once, and what was written before may be lost: so records are kept
+//! until a sync behind them, and written again if it fails. Whoever reads takes one of each number.
+//! Records are numbered over all runs, so one that was lost leaves a gap.
 
 mod file;
 mod read;
@@ -61,8 +63,13 @@ struct Writer {
     files: [Files; 3],
     /// The number of the next record; not known where the file could not be read yet.
     next: Option<u64>,
+    /// Those that are not known to be on disk.
     waiting: VecDeque<(Series, AuditRecord)>,
     waiting_most: usize,
+    /// So many of them, from the first on, are in the files.
+    written: usize,
+    /// One of them has to be on disk before it is answered.
+    sync_wanted: bool,
     /// Why the last try to write failed.
     trouble: Option<io::Error>,
     /// Known callers and unknown ones have a bound each, so that none of these hides the others.
@@ -79,6 +86,8 @@ impl Audit {
             next: None,
             waiting: VecDeque::new(),
             waiting_most: WAITING_MOST,
+            written: 0,
+            sync_wanted: false,
             trouble: None,
             denied: Bounded::default(),
             unknown: Bounded::default(),
@@ -215,21 +224,30 @@ impl Writer {
 
     /// Writes what waits, as far as it can be.
     fn write_waiting(&mut self, is_synced: bool) {
-        self.trouble = self.try_to_write(is_synced).err();
+        self.sync_wanted |= is_synced;
+        self.trouble = self.try_to_write().err();
+        if self.trouble.is_some() {
+            self.written = 0;
+            self.files.iter_mut().for_each(Files::give_up);
+        }
     }
 
-    fn try_to_write(&mut self, is_synced: bool) -> io::Result<()> {
+    fn try_to_write(&mut self) -> io::Result<()> {
         if self.next.is_none() {
             self.go_on()?;
         }
-        while let Some((series, record)) = self.waiting.front() {
+        for (series, record) in self.waiting.iter().skip(self.written) {
             self.files[*series as usize].append(record)?;
-            self.waiting.pop_front();
+            self.written += 1;
         }
-        match is_synced {
-            true => self.files[Series::Asked as usize].sync(),
-            false => Ok(()),
+        if self.sync_wanted || self.written >= self.waiting_most {
+            for files in &mut self.files {
+                files.sync()?;
+            }
+            self.waiting.clear();
+            (self.written, self.sync_wanted) = (0, false);
         }
+        Ok(())
     }
 
     /// Finds out where the log ends, and has what waits be behind it.

@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::read::{content, record};
@@ -54,7 +54,16 @@ pub(super) struct Files {
     /// The one that is written; after a failure it is opened anew.
     open: Option<File>,
     bytes: u64,
+    /// What was written last, and is not known to be on disk.
+    tail: Option<Tail>,
     pub(super) bytes_most: u64,
+}
+
+/// The end of a file, from where it may not be on disk.
+struct Tail {
+    /// Device and inode.
+    file: (u64, u64),
+    begin: u64,
 }
 
 /// What was there.
@@ -79,6 +88,7 @@ impl Files {
             series,
             open: None,
             bytes: 0,
+            tail: None,
             bytes_most: BYTES_MOST,
         }
     }
@@ -115,18 +125,10 @@ impl Files {
         Ok(files)
     }
 
-    /// Writes a record behind the others.
+    /// Writes a record behind the others. After a failure all must be [given
+    /// up](Self::give_up).
     pub(super) fn append(&mut self, record: &AuditRecord) -> io::Result<()> {
         let line = line(record);
-        let written = self.write(line.as_bytes());
-        if written.is_err() {
-            // A part of the line may be there: the next one begins behind it.
-            self.open = None;
-        }
-        written
-    }
-
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let is_full = |files: &Self| files.bytes + line.len() as u64 > files.bytes_most;
         let mut file = match self.open.take() {
             Some(file) => file,
@@ -135,10 +137,18 @@ impl Files {
         if is_full(self) && self.bytes > 0 {
             file.sync_all()?;
             drop(file);
+            self.tail = None;
             self.rotate()?;
             file = self.open_newest()?;
         }
-        file.write_all(line)?;
+        if self.tail.is_none() {
+            let about = file.metadata()?;
+            self.tail = Some(Tail {
+                file: (about.dev(), about.ino()),
+                begin: self.bytes,
+            });
+        }
+        file.write_all(line.as_bytes())?;
         self.bytes += line.len() as u64;
         self.open = Some(file);
         Ok(())
@@ -146,7 +156,16 @@ impl Files {
 
     /// What was written is on disk when this returns.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.open.as_ref().map_or(Ok(()), File::sync_data)
+        if let (Some(file), Some(_)) = (&self.open, &self.tail) {
+            file.sync_data()?;
+        }
+        self.tail = None;
+        Ok(())
+    }
+
+    /// What is not known to be on disk is written again: the file is opened anew, without that.
+    pub(super) fn give_up(&mut self) {
+        self.open = None;
     }
 
     /// Opens the newest file, and ends a line that was cut off.
@@ -162,7 +181,17 @@ impl Files {
         if is_new {
             File::open(&self.directory)?.sync_all()?;
         }
-        self.bytes = file.metadata()?.len();
+        let about = file.metadata()?;
+        self.bytes = about.len();
+        // Tries without end do not fill the disk, or push out other records.
+        if let Some(tail) = &self.tail
+            && tail.file == (about.dev(), about.ino())
+            && tail.begin < self.bytes
+        {
+            file.set_len(tail.begin)?;
+            self.bytes = tail.begin;
+        }
+        self.tail = None;
         if self.bytes > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1))?;

@@ -211,6 +211,60 @@ fn what_cannot_be_written_waits_and_is_told() {
     assert_eq!(all(&Audit::open(&directory)), written);
 }
 
+/// A disk that takes records and then loses them: a sync tells that once. They are written again,
+/// without end, until one has succeeded, and once.
+#[test]
+fn what_a_failed_sync_may_have_lost_is_written_again() {
+    let directory = Scratch::new("audit-sync");
+    let audit = Audit::open(&directory);
+    write(&audit, 1);
+    let (path, aside) = (directory.join("audit.log"), directory.join("aside"));
+    fs::rename(&path, &aside).expect("it is ours");
+    // It takes everything, and no sync.
+    symlink("/dev/null", &path).expect("it is free");
+    audit.lock().expect("it has files").files[0].give_up();
+    audit.record(by("ci"), Outcome::Refused);
+    assert_eq!(audit.trouble(), None, "it waits for no disk");
+    write(&audit, 2);
+    for _ in 0..3 {
+        let trouble = audit.trouble().expect("it is told");
+        assert!(trouble.contains("3 records wait"), "{trouble}");
+    }
+    fs::remove_file(&path).expect("it is ours");
+    fs::rename(&aside, &path).expect("it is ours");
+    assert_eq!(audit.trouble(), None);
+    assert_eq!(all(&audit), [1, 2, 3, 4]);
+    drop(audit);
+    assert_eq!(all(&Audit::open(&directory)), [1, 2, 3, 4]);
+    let text = fs::read_to_string(&path).expect("it is there");
+    assert_eq!(text.lines().count(), 4);
+}
+
+/// What was written behind the last sync is taken away before it is written again, from the file
+/// that it is in and no other.
+#[test]
+fn tries_do_not_fill_the_file() {
+    let directory = Scratch::new("audit-tries");
+    let mut files = Files::new(&directory, Series::Asked);
+    let path = directory.join("audit.log");
+    let lines = || {
+        let text = fs::read_to_string(&path).expect("it is there");
+        text.lines().count()
+    };
+    files.append(&by("ci")).expect("it can be written");
+    files.sync().expect("it can be written");
+    for _ in 0..5 {
+        files.append(&by("ci")).expect("it can be written");
+        files.append(&by("ci")).expect("it can be written");
+        assert_eq!(lines(), 3);
+        files.give_up();
+    }
+    fs::rename(&path, directory.join("aside")).expect("it is ours");
+    fs::copy(directory.join("aside"), &path).expect("it is ours");
+    files.append(&by("ci")).expect("it can be written");
+    assert_eq!(lines(), 4);
+}
+
 /// Where it cannot even be read at the start, numbers go on behind what is found later.
 #[test]
 fn a_log_that_cannot_be_read_at_the_start_goes_on_later() {
