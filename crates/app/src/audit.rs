@@ -9,6 +9,7 @@
 //! until a sync behind them, and written again if it fails. Whoever reads takes one of each number.
 //! Records are numbered over all runs, so one that was lost leaves a gap.
 
+mod denied;
 mod file;
 mod read;
 
@@ -19,41 +20,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::control::{AuditAsk, AuditRecord, Listed, Means};
-use crate::log::Bounded;
 use crate::out;
 use crate::units;
+use denied::{Admission, Denials};
 use file::{Files, Series};
+
+pub use denied::Caller;
 
 /// Records that wait for a file that cannot be written; then the oldest are lost.
 const WAITING_MOST: usize = 1024;
 
-/// What became of what is recorded.
+/// What became of what somebody may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It reached what it was about, whatever came of it.
     CarriedOut,
     /// It was refused before, and has changed nothing.
     Refused,
-    /// Who asked is known, and may not. There may be any number of these, so only some are
-    /// recorded.
-    Denied,
-    /// Who asked is not known. The same.
-    Unknown,
-}
-
-impl Outcome {
-    fn series(self) -> Series {
-        match self {
-            Self::CarriedOut | Self::Refused => Series::Asked,
-            Self::Denied => Series::Denied,
-            Self::Unknown => Series::Unknown,
-        }
-    }
 }
 
 /// Writes and reads the log; none in memory.
 pub struct Audit {
     writer: Option<Mutex<Writer>>,
+    denials: Denials,
     /// What was known last of a writer that waits for its disk.
     last_trouble: Mutex<Option<String>>,
 }
@@ -72,9 +61,6 @@ struct Writer {
     sync_wanted: bool,
     /// Why the last try to write failed.
     trouble: Option<io::Error>,
-    /// Known callers and unknown ones have a bound each, so that none of these hides the others.
-    denied: Bounded,
-    unknown: Bounded,
 }
 
 impl Audit {
@@ -89,8 +75,6 @@ impl Audit {
             written: 0,
             sync_wanted: false,
             trouble: None,
-            denied: Bounded::default(),
-            unknown: Bounded::default(),
         };
         writer.write_waiting(false);
         if let Some(error) = &writer.trouble {
@@ -98,6 +82,7 @@ impl Audit {
         }
         Self {
             writer: Some(Mutex::new(writer)),
+            denials: Denials::default(),
             last_trouble: Mutex::default(),
         }
     }
@@ -106,31 +91,36 @@ impl Audit {
     pub fn none() -> Self {
         Self {
             writer: None,
+            denials: Denials::default(),
             last_trouble: Mutex::default(),
         }
     }
 
     /// Keeps a record; it gets its number and its time here.
     pub fn record(&self, record: AuditRecord, outcome: Outcome) {
-        self.record_at(record, outcome, Instant::now());
+        if let Some(mut writer) = self.lock() {
+            writer.add(Series::Asked, record, outcome);
+        }
     }
 
-    fn record_at(&self, record: AuditRecord, outcome: Outcome, now: Instant) {
+    /// Leave to record that somebody was denied something: there may be any number of these, so
+    /// only some are. Waits for nothing.
+    pub fn admit(&self, caller: Caller, now: Instant) -> Option<Admission> {
+        self.writer.as_ref()?;
+        self.denials.admit(caller, now)
+    }
+
+    /// Keeps a record of that, and how many there were before it that were not.
+    pub fn record_denied(&self, record: AuditRecord, admission: &Admission) {
         let Some(mut writer) = self.lock() else {
             return;
         };
-        let (is_kept, left_out) = match outcome {
-            Outcome::CarriedOut | Outcome::Refused => (true, 0),
-            Outcome::Denied => writer.denied.admit(now),
-            Outcome::Unknown => writer.unknown.admit(now),
-        };
+        let (series, left_out) = (admission.series(), admission.left_out);
         if left_out > 0 {
             let detail = format!("{left_out} requests more were refused than are recorded");
-            writer.add(of_target("limit", "", detail), outcome);
+            writer.add(series, of_target("limit", "", detail), Outcome::Refused);
         }
-        if is_kept {
-            writer.add(record, outcome);
-        }
+        writer.add(series, record, Outcome::Refused);
     }
 
     /// The records that are asked for, the oldest first.
@@ -197,10 +187,10 @@ pub fn of_target(from: &str, operation: &str, detail: String) -> AuditRecord {
 }
 
 impl Writer {
-    fn add(&mut self, mut record: AuditRecord, outcome: Outcome) {
+    fn add(&mut self, series: Series, mut record: AuditRecord, outcome: Outcome) {
         record.at = now();
         let was_well = self.trouble.is_none();
-        self.keep(outcome.series(), record);
+        self.keep(series, record);
         self.write_waiting(outcome == Outcome::CarriedOut);
         let Some(error) = &self.trouble else { return };
         if was_well {

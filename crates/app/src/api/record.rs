@@ -15,7 +15,7 @@ use super::operations::Operation;
 use super::serve::PREFIX;
 use super::tls::printable;
 use super::tokens::Denied;
-use crate::audit::{Audit, Outcome};
+use crate::audit::{self, Audit, Outcome};
 use crate::control::{AuditRecord, ErrorKind, Request};
 
 /// So much of a body is kept.
@@ -91,24 +91,29 @@ impl Draft {
         self
     }
 
-    /// Who asked may not.
+    /// Who asked may not. Of many only some are recorded; the others wait for nothing.
     pub(super) async fn denied(self, why: &Denied, problem: &Problem) {
-        let outcome = match why {
-            Denied::Unknown | Denied::Certificate => Outcome::Unknown,
-            Denied::Needs(_) | Denied::OtherOrigin => Outcome::Denied,
+        let caller = match why {
+            Denied::Unknown | Denied::Certificate => audit::Caller::Unknown,
+            Denied::Needs(_) | Denied::OtherOrigin => audit::Caller::Known,
         };
-        self.written(problem, outcome).await;
+        let Some(admission) = self.audit.admit(caller, Instant::now()) else {
+            return;
+        };
+        let problem = problem.clone();
+        let record = move || {
+            let record = self.record(Some(&problem));
+            self.audit.record_denied(record, &admission);
+        };
+        // It waits for a disk. That it fails is told by what it does.
+        let _ = spawn_blocking(record).await;
     }
 
     /// It was refused before it came to anything.
     pub(super) async fn refused(self, problem: &Problem) {
-        self.written(problem, Outcome::Refused).await;
-    }
-
-    async fn written(self, problem: &Problem, outcome: Outcome) {
         let problem = problem.clone();
-        // It waits for a disk. That it fails is told by what it does.
-        let _ = spawn_blocking(move || self.write(Some(&problem), outcome)).await;
+        // The same.
+        let _ = spawn_blocking(move || self.write(Some(&problem), Outcome::Refused)).await;
     }
 
     /// It is carried out now.
@@ -121,6 +126,10 @@ impl Draft {
     }
 
     fn write(&self, problem: Option<&Problem>, outcome: Outcome) {
+        self.audit.record(self.record(problem), outcome);
+    }
+
+    fn record(&self, problem: Option<&Problem>) -> AuditRecord {
         let mut record = self.record.clone();
         if let Some(uid) = record.uid {
             // It may be looked up elsewhere, which takes its time.
@@ -131,7 +140,7 @@ impl Draft {
         record.detail = problem.map_or_else(String::new, |problem| printable(&problem.detail));
         let taken = self.begun.elapsed().as_micros();
         record.duration_us = u64::try_from(taken).unwrap_or(u64::MAX);
-        self.audit.record(record, outcome);
+        record
     }
 }
 

@@ -25,6 +25,13 @@ fn write(audit: &Audit, count: usize) {
     }
 }
 
+/// Has a denied request recorded, if there are not too many.
+fn deny(audit: &Audit, who: &str, caller: Caller, at: Instant) {
+    if let Some(admission) = audit.admit(caller, at) {
+        audit.record_denied(by(who), &admission);
+    }
+}
+
 fn numbers(audit: &Audit, ask: &AuditAsk) -> (Vec<u64>, Option<String>) {
     let part = audit.read(ask).expect("it can be read");
     let numbers = part.rows.iter().map(|record| record.number).collect();
@@ -287,14 +294,13 @@ fn a_log_that_cannot_be_read_at_the_start_goes_on_later() {
 fn those_who_may_not_ask_are_recorded_up_to_a_bound() {
     let directory = Scratch::new("audit-denied");
     let (audit, start) = (Audit::open(&directory), Instant::now());
-    let deny = |who: &str, outcome| audit.record_at(by(who), outcome, start);
     for _ in 0..1000 {
-        deny("", Outcome::Unknown);
+        deny(&audit, "", Caller::Unknown, start);
     }
-    deny("prometheus", Outcome::Denied);
+    deny(&audit, "prometheus", Caller::Known, start);
     assert_eq!(all(&audit), (1..=51).collect::<Vec<_>>());
     let later = start + Duration::from_secs(10);
-    audit.record_at(by(""), Outcome::Unknown, later);
+    deny(&audit, "", Caller::Unknown, later);
     write(&audit, 100);
     let records = audit.read(&AuditAsk::default()).expect("it can be read");
     let told = &records.rows[51];
@@ -308,11 +314,11 @@ fn those_who_may_not_ask_are_recorded_up_to_a_bound() {
 fn those_who_may_not_ask_push_out_nobody_who_may() {
     let directory = Scratch::new("audit-pushed");
     let (audit, start) = (small(&directory, 4096), Instant::now());
-    let deny = |who: &str, outcome, day: u64| {
+    let deny_often = |who: &str, caller, day: u64| {
         for second in (0..86_400).step_by(3600) {
             let now = start + Duration::from_secs(day * 86_400 + second);
             for _ in 0..60 {
-                audit.record_at(by(who), outcome, now);
+                deny(&audit, who, caller, now);
             }
         }
     };
@@ -325,10 +331,10 @@ fn those_who_may_not_ask_push_out_nobody_who_may() {
         numbers(&audit, &ask).0
     };
     write(&audit, 5);
-    deny("reader", Outcome::Denied, 0);
+    deny_often("reader", Caller::Known, 0);
     let denied = of("reader", None);
     assert!(!denied.is_empty());
-    deny("", Outcome::Unknown, 1);
+    deny_often("", Caller::Unknown, 1);
     let strangers = of("", None);
     assert_eq!(of("ci", None), [1, 2, 3, 4, 5]);
     assert_eq!(of("reader", None), denied);
@@ -344,4 +350,31 @@ fn those_who_may_not_ask_push_out_nobody_who_may() {
     write(&audit, 1);
     let next = kept.last().expect("some") + 1;
     assert_eq!(all(&audit), [kept, vec![next]].concat());
+}
+
+/// While the disk stands still, strangers take a few threads and no more, and those who are known
+/// have theirs; how many were not recorded is told later.
+#[test]
+fn a_disk_that_stands_still_holds_up_few_of_those_who_may_not_ask() {
+    let directory = Scratch::new("audit-stalled");
+    let (audit, start) = (Audit::open(&directory), Instant::now());
+    let stalled = audit.lock();
+    let mut waiting = Vec::new();
+    for span in 0..10 {
+        let now = start + Duration::from_secs(10 * span);
+        let admitted = (0..40).filter_map(|_| audit.admit(Caller::Unknown, now));
+        waiting.extend(admitted);
+    }
+    assert_eq!(waiting.len(), 16);
+    waiting.extend(audit.admit(Caller::Known, start));
+    assert_eq!(waiting.len(), 17);
+    drop(stalled);
+    for admission in waiting {
+        audit.record_denied(by(""), &admission);
+    }
+    deny(&audit, "", Caller::Unknown, start + Duration::from_secs(100));
+    let records = audit.read(&AuditAsk::default()).expect("it can be read");
+    assert_eq!(records.rows.len(), 19);
+    let told = &records.rows[17];
+    assert!(told.detail.starts_with("384 requests more"), "{told:?}");
 }
