@@ -13,10 +13,11 @@ use super::access::Caller;
 use super::answer::Problem;
 use super::operations::Operation;
 use super::serve::PREFIX;
-use super::tls::printable;
+use super::tls::shown;
 use super::tokens::Denied;
 use crate::audit::{self, Audit, Outcome};
 use crate::control::{AuditRecord, ErrorKind, Request};
+use crate::printable::printable;
 
 /// So much of a body is kept.
 const CHANGE_MOST: usize = 512;
@@ -63,8 +64,8 @@ impl Draft {
             who: caller.who.name,
             uid: caller.uid,
             from: caller.from,
-            operation: printable(&asked),
-            object: printable(path.strip_prefix(PREFIX).unwrap_or(path)),
+            operation: shown(&asked),
+            object: shown(path.strip_prefix(PREFIX).unwrap_or(path)),
             change: String::new(),
             code: None,
             detail: String::new(),
@@ -86,7 +87,7 @@ impl Draft {
     /// With what it is about, where it was understood.
     pub(super) fn about(mut self, request: &Request) -> Self {
         if let Some((what, _)) = request.told() {
-            self.record.object = printable(&what);
+            self.record.object = shown(&what);
         }
         self
     }
@@ -137,7 +138,7 @@ impl Draft {
             record.who = user.map_or_else(|| format!("uid {uid}"), |user| user.name);
         }
         record.code = problem.map(|problem| problem.code);
-        record.detail = problem.map_or_else(String::new, |problem| printable(&problem.detail));
+        record.detail = problem.map_or_else(String::new, |problem| shown(&problem.detail));
         let taken = self.begun.elapsed().as_micros();
         record.duration_us = u64::try_from(taken).unwrap_or(u64::MAX);
         record
@@ -171,7 +172,7 @@ fn shortened(body: &[u8]) -> String {
         return "(no JSON)".to_owned();
     };
     leave_secrets_out(&mut body);
-    let text = body.to_string();
+    let text = printable(&body.to_string());
     match text.char_indices().nth(CHANGE_MOST) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
@@ -216,6 +217,11 @@ mod tests {
             ),
             (r#"{"key":null}"#, r#"{"key":null}"#),
             ("", ""),
+            // What a terminal would obey, whether it is escaped in the body or not.
+            (
+                "{\"name\":\"a\u{7f}\u{9b}31m\u{202e}b\\u001b[2J\"}",
+                r#"{"name":"a??31m?b\u001b[2J"}"#,
+            ),
             ("hunter2", "(no JSON)"),
             (r#"{"key":"hunter2""#, "(no JSON)"),
         ] {

@@ -30,6 +30,7 @@ use tokio_openssl::SslStream;
 
 use crate::control::{ErrorKind, HasKind};
 use crate::out;
+use crate::printable::printable;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -315,20 +316,20 @@ fn subject(name: &X509NameRef) -> String {
         let value = entry.data().to_string();
         format!("{key}={}", value.unwrap_or_default())
     });
-    printable(&parts.collect::<Vec<_>>().join(", "))
+    shown(&parts.collect::<Vec<_>>().join(", "))
 }
 
 /// Why a handshake failed, without the places in the source of the library.
 pub(super) fn reason(error: &openssl::ssl::Error) -> String {
     let first = error.ssl_error().and_then(|all| all.errors().first());
     let reason = first.and_then(openssl::error::Error::reason);
-    reason.map_or_else(|| printable(&error.to_string()), str::to_owned)
+    reason.map_or_else(|| shown(&error.to_string()), str::to_owned)
 }
 
-/// What a stranger has written, for a line of a log.
-pub(super) fn printable(text: &str) -> String {
-    let plain = |one: char| if one.is_control() { '?' } else { one };
-    text.chars().take(NAME_MOST).map(plain).collect()
+/// As much of what a stranger has written as a line of a log has room for.
+pub(super) fn shown(text: &str) -> String {
+    let short: String = text.chars().take(NAME_MOST).collect();
+    printable(&short)
 }
 
 fn context() -> Result<SslContextBuilder, ErrorStack> {
