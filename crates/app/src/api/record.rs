@@ -32,6 +32,8 @@ const LEFT_OUT: &str = "(left out)";
 pub(super) struct Draft {
     audit: Arc<Audit>,
     record: AuditRecord,
+    /// What was left out of the body: an error may quote it.
+    secrets: Vec<String>,
     begun: Instant,
 }
 
@@ -74,13 +76,14 @@ impl Draft {
         Self {
             audit: Arc::clone(audit),
             record,
+            secrets: Vec::new(),
             begun: Instant::now(),
         }
     }
 
     /// With the body that came.
     pub(super) fn with_body(mut self, body: &[u8]) -> Self {
-        self.record.change = shortened(body);
+        (self.record.change, self.secrets) = shortened(body);
         self
     }
 
@@ -138,7 +141,8 @@ impl Draft {
             record.who = user.map_or_else(|| format!("uid {uid}"), |user| user.name);
         }
         record.code = problem.map(|problem| problem.code);
-        record.detail = problem.map_or_else(String::new, |problem| shown(&problem.detail));
+        let detail = problem.map_or_else(String::new, |problem| problem.detail.clone());
+        record.detail = shown(&without(detail, &self.secrets));
         let taken = self.begun.elapsed().as_micros();
         record.duration_us = u64::try_from(taken).unwrap_or(u64::MAX);
         record
@@ -163,36 +167,74 @@ pub(super) fn is_recorded(operation: &Operation) -> bool {
     operation.method != Method::GET
 }
 
-/// A body as it is recorded.
-fn shortened(body: &[u8]) -> String {
+/// A body as it is recorded, and what is left out of it.
+fn shortened(body: &[u8]) -> (String, Vec<String>) {
+    let mut secrets = Vec::new();
     if body.is_empty() {
-        return String::new();
+        return (String::new(), secrets);
     }
     let Ok(mut body) = serde_json::from_slice(body) else {
-        return "(no JSON)".to_owned();
+        return ("(no JSON)".to_owned(), secrets);
     };
-    leave_secrets_out(&mut body);
+    leave_secrets_out(&mut body, &mut secrets);
     let text = printable(&body.to_string());
-    match text.char_indices().nth(CHANGE_MOST) {
+    let text = match text.char_indices().nth(CHANGE_MOST) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
-    }
+    };
+    (text, secrets)
 }
 
-fn leave_secrets_out(value: &mut Value) {
+fn leave_secrets_out(value: &mut Value, secrets: &mut Vec<String>) {
     match value {
         Value::Object(keys) => {
             for (key, value) in keys {
                 let key = key.to_ascii_lowercase();
                 match SECRET.iter().any(|word| key.contains(word)) && !value.is_null() {
-                    true => *value = LEFT_OUT.into(),
-                    false => leave_secrets_out(value),
+                    true => {
+                        collect(value, secrets);
+                        *value = LEFT_OUT.into();
+                    }
+                    false => leave_secrets_out(value, secrets),
                 }
             }
         }
-        Value::Array(all) => all.iter_mut().for_each(leave_secrets_out),
+        Value::Array(all) => {
+            for value in all {
+                leave_secrets_out(value, secrets);
+            }
+        }
         _ => {}
     }
+}
+
+/// All texts and numbers in something that is left out, as an error may quote them.
+fn collect(value: &Value, secrets: &mut Vec<String>) {
+    let mut add = |text: &str| {
+        let quoted = text.escape_debug().to_string();
+        // A place such as `file:PATH` is told without its first word.
+        let place = text.split_once(':').map(|(_, place)| place.to_owned());
+        let all = [Some(text.to_owned()), Some(quoted), place];
+        secrets.extend(all.into_iter().flatten().filter(|it| !it.is_empty()));
+    };
+    match value {
+        Value::String(text) => add(text),
+        Value::Number(number) => add(&number.to_string()),
+        Value::Array(all) => all.iter().for_each(|value| collect(value, secrets)),
+        Value::Object(keys) => {
+            for (key, value) in keys {
+                secrets.push(key.clone());
+                collect(value, secrets);
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// A text in which nothing stands that is left out elsewhere.
+fn without(text: String, secrets: &[String]) -> String {
+    let secrets = secrets.iter();
+    secrets.fold(text, |text, secret| text.replace(&**secret, LEFT_OUT))
 }
 
 #[cfg(test)]
@@ -225,10 +267,10 @@ mod tests {
             ("hunter2", "(no JSON)"),
             (r#"{"key":"hunter2""#, "(no JSON)"),
         ] {
-            assert_eq!(shortened(body.as_bytes()), recorded);
+            assert_eq!(shortened(body.as_bytes()).0, recorded);
         }
         let long = format!("{{\"name\":\"{}\"}}", "é".repeat(CHANGE_MOST));
-        let short = shortened(long.as_bytes());
+        let (short, _) = shortened(long.as_bytes());
         assert!(short.ends_with("é...") && short.chars().count() == CHANGE_MOST + 3);
     }
 }

@@ -243,3 +243,46 @@ fn a_page_from_elsewhere_changes_nothing() {
     let of_pages = records.iter().filter(|it| it.detail.contains("Sec-Fetch"));
     assert!(of_pages.clone().count() > 0 && of_pages.count() <= denied);
 }
+
+/// Whatever is wrong with a body, nothing of it that may be a secret is in the log: not as what was
+/// asked, and not in what the error says of it.
+#[test]
+fn no_error_has_a_secret_recorded() {
+    let directory = Scratch::new("audit-secrets");
+    let audit = Arc::new(Audit::open(&directory));
+    let kept = Arc::clone(&audit);
+    let api = Api::start(&directory, None, kept, |request, _: &dyn Asker| {
+        let (Request::Rekey { key, .. } | Request::RekeyPool(_, key)) = request else {
+            return Ok(7_u32);
+        };
+        // As it is when a device cannot be had.
+        let secret = key.0.fetch().err();
+        Err(secret.map_or_else(|| "no".to_owned(), |error| error.to_string()))
+    });
+    let _api = api.expect("it listens");
+    let bodies = [
+        r#"{"key":"hunter2"}"#,
+        r#"{"key":"passphrase:hunter2"}"#,
+        r#"{"key":"hun\"ter2"}"#,
+        r#"{"key":{"hunter2":"hunter2"}}"#,
+        r#"{"key":["hunter2"]}"#,
+        r#"{"key":4815162342}"#,
+        r#"{"key":4815162342,"#,
+        r#"{"key":"file:hunter2"}"#,
+        r#"{"key":"command:hunter2"}"#,
+        r#"{"key":"command:/bin/false --password hunter2"}"#,
+        r#"{"key":"command:sh -c echo${IFS}hunter2>&2;exit${IFS}1"}"#,
+    ];
+    for body in bodies {
+        for target in ["/pools/p/key", "/devices/d/key"] {
+            let here = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+            let answer = say(here, &format!("PUT /api/v1{target}"), "", body);
+            assert!(!answer.starts_with("HTTP/1.1 200"), "{body}: {answer}");
+        }
+    }
+    let kept = fs::read_to_string(directory.join("audit.log")).expect("it is there");
+    assert_eq!(kept.lines().count(), 2 * bodies.len());
+    for secret in ["hunter2", "hun\"ter2", "hun\\", "4815162342"] {
+        assert!(!kept.contains(secret), "{kept}");
+    }
+}
