@@ -1,9 +1,11 @@
 //! What the audit log gets of a request: who asked what, with the body without secrets, and what
 //! came of it.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Bytes;
 use axum::http::{Method, Uri};
 use nix::unistd::{Uid, User};
 use serde_json::Value;
@@ -32,7 +34,9 @@ const LEFT_OUT: &str = "(left out)";
 pub(super) struct Draft {
     audit: Arc<Audit>,
     record: AuditRecord,
-    /// What was left out of the body: an error may quote it.
+    /// What came, until it is read.
+    body: Bytes,
+    /// What was left out of it: an error may quote that.
     secrets: Vec<String>,
     begun: Instant,
 }
@@ -76,15 +80,21 @@ impl Draft {
         Self {
             audit: Arc::clone(audit),
             record,
+            body: Bytes::new(),
             secrets: Vec::new(),
             begun: Instant::now(),
         }
     }
 
     /// With the body that came.
-    pub(super) fn with_body(mut self, body: &[u8]) -> Self {
-        (self.record.change, self.secrets) = shortened(body);
+    pub(super) fn with_body(mut self, body: &Bytes) -> Self {
+        self.body = body.clone();
         self
+    }
+
+    /// Reads the body, which may be long: nobody else is to wait for that.
+    fn read_body(&mut self) {
+        (self.record.change, self.secrets) = shortened(&mem::take(&mut self.body));
     }
 
     /// With what it is about, where it was understood.
@@ -114,10 +124,14 @@ impl Draft {
     }
 
     /// It was refused before it came to anything.
-    pub(super) async fn refused(self, problem: &Problem) {
+    pub(super) async fn refused(mut self, problem: &Problem) {
         let problem = problem.clone();
+        let record = move || {
+            self.read_body();
+            self.write(Some(&problem), Outcome::Refused);
+        };
         // The same.
-        let _ = spawn_blocking(move || self.write(Some(&problem), Outcome::Refused)).await;
+        let _ = spawn_blocking(record).await;
     }
 
     /// It is carried out now.
@@ -150,6 +164,11 @@ impl Draft {
 }
 
 impl Entry {
+    /// To be called before it is carried out, where nobody else waits for that.
+    pub(super) fn read_body(&mut self) {
+        self.draft.read_body();
+    }
+
     /// What came of it.
     pub(super) fn ended<T>(mut self, outcome: &Result<T, Problem>) {
         self.refused = outcome.as_ref().err().cloned();

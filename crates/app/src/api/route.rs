@@ -250,7 +250,7 @@ async fn carry_out<T, E>(
     query: Query,
     serve: Arc<impl Serve<T, E>>,
     work: Work,
-    entry: Option<Entry>,
+    mut entry: Option<Entry>,
 ) -> Result<Response, Problem>
 where
     T: Shows,
@@ -258,6 +258,7 @@ where
 {
     let (client, _watch) = Client::new(None);
     let outcome = spawn_blocking(move || {
+        entry.iter_mut().for_each(Entry::read_body);
         let outcome = outcome(&*serve, request, &query, &client);
         if let Some(entry) = entry {
             entry.ended(&outcome);
@@ -280,7 +281,7 @@ fn follow_it<T, E>(
     request: Request,
     serve: Arc<impl Serve<T, E>>,
     work: Work,
-    entry: Option<Entry>,
+    mut entry: Option<Entry>,
 ) -> Response
 where
     T: Shows,
@@ -289,6 +290,7 @@ where
     let (send, updates) = mpsc::unbounded_channel();
     let (client, watch) = Client::new(Some(send.clone()));
     spawn_blocking(move || {
+        entry.iter_mut().for_each(Entry::read_body);
         let outcome = outcome(&*serve, request, &Query::default(), &client);
         if let Some(entry) = entry {
             entry.ended(&outcome);
