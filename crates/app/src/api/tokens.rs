@@ -3,9 +3,7 @@
 //! state directory needs none: its owner may do everything.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use axum::http::{HeaderMap, Method, header};
@@ -13,6 +11,7 @@ use openssl::memcmp;
 use openssl::sha::sha256;
 
 use super::operations::Operation;
+use super::private::{PrivateError, read_private_text};
 use super::tls::Certificate;
 use crate::control::{ErrorKind, HasKind, Means};
 
@@ -207,13 +206,10 @@ enum Line {
 impl Tokens {
     /// Reads a file of tokens. Lines about certificates are for a target that looks at these.
     pub(super) fn read(path: &Path, with_certificates: bool) -> Result<Self, TokensError> {
-        let unreadable = |error| TokensError::Unreadable(path.to_owned(), error);
-        let mut file = File::open(path).map_err(unreadable)?;
-        if file.metadata().map_err(unreadable)?.mode() & 0o077 != 0 {
-            return Err(TokensError::Open(path.to_owned()));
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(unreadable)?;
+        let text = read_private_text(path).map_err(|why| match why {
+            PrivateError::Unreadable(error) => TokensError::Unreadable(path.to_owned(), error),
+            PrivateError::Open => TokensError::Open(path.to_owned()),
+        })?;
         let mut all = Self {
             tokens: Vec::new(),
             certificates: Vec::new(),
