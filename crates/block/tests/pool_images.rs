@@ -38,9 +38,9 @@ fn list(pool: &Pool) -> Volumes {
 #[test]
 fn pools_of_an_earlier_version_are_opened_checked_and_repaired() {
     let cut = "one copy is older: a change was cut off; the next change repairs it";
-    let first = "the first copy is not usable: its checksum is wrong; the next change of the pool \
+    let first = "the first copy is not usable: its checksum is wrong; opening the pool \
                  writes it anew from the other one";
-    let second = "the second copy is not usable: its checksum is wrong; the next change of the \
+    let second = "the second copy is not usable: its checksum is wrong; opening the \
                   pool writes it anew from the other one";
     // The image, the damaged copies, what is to be repaired, and the generation that counts.
     let none: &[usize] = &[];
