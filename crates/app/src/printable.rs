@@ -43,7 +43,10 @@ mod tests {
             assert_eq!(printable(text), shown, "{text:?}");
         }
         for c in (0..=0x11_ffff_u32).filter_map(char::from_u32) {
-            assert!(!printable(&c.to_string()).contains(char::is_control), "{c:?}");
+            assert!(
+                !printable(&c.to_string()).contains(char::is_control),
+                "{c:?}"
+            );
         }
     }
 }

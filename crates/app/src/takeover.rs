@@ -23,10 +23,10 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Uid, geteuid};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::listening::Listening;

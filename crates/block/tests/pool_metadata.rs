@@ -145,14 +145,7 @@ fn what_a_stale_member_calls_clean_is_cleaned_before_it_is_given_away() {
         in_world(async move |rt| {
             let members = memories(2, 40 * MIB);
             let options = Options::default();
-            let made = Array::create(
-                &rt,
-                new(&members),
-                arrays::ARRAY,
-                layout(2),
-                options,
-                false,
-            );
+            let made = Array::create(&rt, new(&members), arrays::ARRAY, layout(2), options, false);
             let array = Rc::new(made.await.expect("they hold nothing"));
             let device: SharedDevice = array.clone();
             let pool = Pool::create(&rt, device, UUID, false).await;
@@ -257,7 +250,9 @@ fn the_header_of_an_encrypted_mirror_is_found_on_the_other_member() {
                 first += 1;
             }
             let before = content(&members[bad], first, crypt::DATA_START).await;
-            let new = old.with_secret(&key, 0, &secret(b'b')).expect("it has room");
+            let new = old
+                .with_secret(&key, 0, &secret(b'b'))
+                .expect("it has room");
             let new = crypt::store(&array, new).await.expect("it works");
             match is_junk {
                 true => fill_with_junk(&members[bad], first, crypt::DATA_START).await,
@@ -271,7 +266,9 @@ fn the_header_of_an_encrypted_mirror_is_found_on_the_other_member() {
             array.close().await;
             // What was lost is back: the other member is not needed any more.
             let kept = [Rc::new(Overlay::new(members[bad].clone())) as SharedDevice];
-            let array = arrays::open_degraded(&rt, &kept).await.expect("one is there");
+            let array = arrays::open_degraded(&rt, &kept)
+                .await
+                .expect("one is there");
             let found = crypt::find(&array).await.expect("it has it again");
             assert_eq!(found.generation(), new.generation());
             array.close().await;

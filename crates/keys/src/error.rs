@@ -89,7 +89,10 @@ impl fmt::Display for SourceError {
             ),
             Self::Start(line, error) => write!(f, "cannot start `{line}`: {error}"),
             Self::Command(line, status) => {
-                write!(f, "`{line}` gave no key: {status}; run it by hand to see why")
+                write!(
+                    f,
+                    "`{line}` gave no key: {status}; run it by hand to see why"
+                )
             }
             Self::Slow(line, longest) => write!(
                 f,

@@ -372,7 +372,12 @@ fn a_disk_that_stands_still_holds_up_few_of_those_who_may_not_ask() {
     for admission in waiting {
         audit.record_denied(by(""), &admission);
     }
-    deny(&audit, "", Caller::Unknown, start + Duration::from_secs(100));
+    deny(
+        &audit,
+        "",
+        Caller::Unknown,
+        start + Duration::from_secs(100),
+    );
     let records = audit.read(&AuditAsk::default()).expect("it can be read");
     assert_eq!(records.rows.len(), 19);
     let told = &records.rows[17];

@@ -41,7 +41,11 @@ impl Told {
             Raw::Bytes(bytes) => {
                 let letters = bytes.chunks(PIECE).map(|piece| {
                     assert!(piece.iter().all(|byte| *byte == piece[0]));
-                    if piece[0] == 0 { '.' } else { char::from(piece[0]) }
+                    if piece[0] == 0 {
+                        '.'
+                    } else {
+                        char::from(piece[0])
+                    }
                 });
                 letters.collect()
             }
@@ -81,7 +85,8 @@ impl Copies for Told {
     }
 
     fn read(&self, _: Tag, copy: usize, lba: u64, mut into: Buf) -> IoFuture {
-        self.most_taken.set(self.most_taken.get().max(Buf::balance()));
+        self.most_taken
+            .set(self.most_taken.get().max(Buf::balance()));
         let piece = self.pieces.borrow()[lba as usize][copy];
         if piece == Err(IoError::NotReady) {
             self.pieces.borrow_mut()[lba as usize].remove(copy);
@@ -128,8 +133,14 @@ fn pieces_are_put_together_copy_by_copy() {
         (&[&[BAD, BAD], &[a, a]], &["unreadable"]),
         // What one copy cannot read another one can; that it could not is told.
         (&[&[BAD, a], &[b, BAD]], &["ab", "ab", "unreadable"]),
-        (&[&[a, BAD, a], &[b, c, BAD]], &["ab", "ac", "ab", "unreadable"]),
-        (&[&[BAD, ZEROES], &[BAD, ZEROES]], &["blank", "blank", "unreadable"]),
+        (
+            &[&[a, BAD, a], &[b, c, BAD]],
+            &["ab", "ac", "ab", "unreadable"],
+        ),
+        (
+            &[&[BAD, ZEROES], &[BAD, ZEROES]],
+            &["blank", "blank", "unreadable"],
+        ),
     ];
     for (pieces, expected) in cases {
         let told = Told::new(pieces).read().expect("one can be read");

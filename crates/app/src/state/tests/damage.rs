@@ -169,7 +169,11 @@ fn no_store_that_was_cut_and_damaged_is_served() {
         damage(&victim.join(file), &mut Rng::new(seed));
         let looked = looked();
         let opened = open(&victim, IfDamaged::Refuse);
-        assert_eq!(looked.is_ok(), opened.is_ok(), "seed {seed}, {file}: {looked:?}");
+        assert_eq!(
+            looked.is_ok(),
+            opened.is_ok(),
+            "seed {seed}, {file}: {looked:?}"
+        );
         match opened {
             Ok(found) => assert!(found == stored, "seed {seed}, {file}"),
             Err(StateError::Refused(..)) => {
