@@ -133,7 +133,8 @@ impl Audit {
         for series in &writer.files {
             files.push(series.to_read()?);
         }
-        let waiting = writer.waiting.iter().map(|(_, record)| record.clone());
+        let waiting = writer.waiting.iter().skip(writer.written);
+        let waiting = waiting.map(|(_, record)| record.clone());
         let waiting = waiting.collect();
         // Whoever reads long keeps nobody from writing.
         drop(writer);
