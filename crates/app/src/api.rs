@@ -15,6 +15,7 @@ mod operations;
 mod page;
 mod parts;
 mod place;
+mod private;
 mod record;
 mod route;
 mod seats;

@@ -26,6 +26,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
+use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::listening::Listening;
@@ -98,6 +99,13 @@ fn wait(listener: &UnixListener, listening: &Listening, end: &mpsc::Sender<()>) 
             thread::sleep(Duration::from_millis(100));
             continue;
         };
+        if !is_trusted(&connection) {
+            note(format_args!(
+                "process {} of another user is not to take over, and the target goes on",
+                peer(&connection)
+            ));
+            continue;
+        }
         match hand_over(&connection, listening) {
             Ok(true) => {
                 note(format_args!(
@@ -127,6 +135,13 @@ fn hand_over(connection: &UnixStream, listening: &Listening) -> io::Result<bool>
     let hello = serde_json::to_vec(&hello)?;
     listening.with_used(|sockets| {
         let most = sockets.len().min(rights::FILES_MOST);
+        if most < sockets.len() {
+            note(format_args!(
+                "the target listens at {} sockets, and its successor gets {most} of them: it cannot listen at the others \
+                 before this process has ended",
+                sockets.len()
+            ));
+        }
         rights::send(connection, &hello, &sockets[..most])
     })?;
     let mut answer = [0; MESSAGE_BYTES];
@@ -157,6 +172,8 @@ pub enum TakeoverError {
     Socket(PathBuf, io::Error),
     /// Something else answers there.
     NotUnderstood(PathBuf),
+    /// What answers there is a process of somebody else.
+    OtherUser(PathBuf),
     /// An address that the target does not listen at, and this process cannot.
     Address(SocketAddr, io::Error),
 }
@@ -173,6 +190,11 @@ impl fmt::Display for TakeoverError {
             Self::NotUnderstood(state) => write!(
                 f,
                 "what uses the state in {} does not answer as a target does: end it, and start without --take-over",
+                state.display()
+            ),
+            Self::OtherUser(state) => write!(
+                f,
+                "what uses the state in {} is a process of another user: start as that user, or see what it is",
                 state.display()
             ),
             Self::Address(address, error) => write!(
@@ -200,6 +222,9 @@ impl Predecessor {
             connected => connected.map_err(|(_, error)| failed(error))?,
         }
         let connection = UnixStream::from(socket);
+        if !is_trusted(&connection) && !geteuid().is_root() {
+            return Err(TakeoverError::OtherUser(state.to_owned()));
+        }
         connection.set_read_timeout(Some(STEP)).map_err(failed)?;
         connection.set_write_timeout(Some(STEP)).map_err(failed)?;
         let mut message = [0; MESSAGE_BYTES];
@@ -268,7 +293,38 @@ fn has_ended(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
+/// Whether the other end's process may do what this one may: the permissions of the socket say so
+/// too, as long as nobody changes them.
+fn is_trusted(connection: &UnixStream) -> bool {
+    socket_peercred(connection).is_ok_and(|of| is_of(of.uid, geteuid()))
+}
+
+fn is_of(uid: Uid, own: Uid) -> bool {
+    uid == own || uid.is_root()
+}
+
 /// The process at the other end.
 fn peer(connection: &UnixStream) -> i32 {
     socket_peercred(connection).map_or(0, |of| of.pid.as_raw_nonzero().get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_own_user_and_root_take_over_and_are_taken_over_from() {
+        let of = |raw| Uid::from_raw(raw);
+        for (uid, own, is_trusted) in [
+            (0, 0, true),
+            (0, 1000, true),
+            (1000, 1000, true),
+            (1001, 1000, false),
+            (1000, 0, false),
+        ] {
+            assert_eq!(is_of(of(uid), of(own)), is_trusted, "{uid} {own}");
+        }
+        let (one, other) = UnixStream::pair().expect("there are two");
+        assert!(is_trusted(&one) && is_trusted(&other));
+    }
 }

@@ -71,8 +71,9 @@ pub(crate) async fn read_each(
 }
 
 /// The same of a range that may lie on several members. What is put together holds of each stripe
-/// the copy of one number, so what has one wrong member is whole in another of them; what has wrong
-/// ones of other numbers in other stripes is in none.
+/// the copy of one number, or of the next one that can be read. So what has one wrong member is
+/// whole in another of them; what has wrong ones of other numbers in other stripes is in none. A
+/// number of which something could not be read is told as unreadable as well, so that it is healed.
 pub(crate) async fn read_long(
     device: &dyn Device,
     lba: u64,
@@ -85,23 +86,57 @@ pub(crate) async fn read_long(
     while at < end {
         let next = stripe.map_or(end, |stripe| (at + 1).next_multiple_of(stripe).min(end));
         let piece = (next - at) as usize;
-        pieces.push((piece, read_each(device, at / block_size, piece).await?));
+        let read = read_each(device, at / block_size, piece).await?;
+        // Of the memory for I/O, which is short, one piece of each copy is taken at a time.
+        pieces.push((piece, read.into_iter().map(kept).collect()));
         at = next;
     }
-    let most = pieces.iter().map(|(_, copies)| copies.len()).max();
-    let all = (0..most.unwrap_or(0)).map(|copy| put_together(&pieces, copy));
-    Ok(all.collect())
+    Ok(put_together(&pieces))
 }
 
-/// What the copies of one number hold, or the last ones where there are fewer.
-fn put_together(pieces: &[(usize, Reads<Buf>)], copy: usize) -> Raw<Vec<u8>> {
+fn kept(read: Raw<Buf>) -> Raw<Vec<u8>> {
+    match read {
+        Raw::Bytes(bytes) => Raw::Bytes(bytes.to_vec()),
+        Raw::Blank => Raw::Blank,
+        Raw::Unreadable => Raw::Unreadable,
+    }
+}
+
+/// All that the copies of pieces hold, and their lengths.
+fn put_together(pieces: &[(usize, Reads<Vec<u8>>)]) -> Reads<Vec<u8>> {
+    let most = pieces.iter().map(|(_, copies)| copies.len()).max();
+    let mut all = Vec::new();
+    let mut unreadable = false;
+    for copy in 0..most.unwrap_or(0) {
+        match put_one_together(pieces, copy, &mut unreadable) {
+            Raw::Unreadable => unreadable = true,
+            read => all.push(read),
+        }
+    }
+    if unreadable {
+        all.push(Raw::Unreadable);
+    }
+    all
+}
+
+/// What the copies of one number hold, or the last ones where there are fewer; for what cannot be
+/// read of it, that of another number.
+fn put_one_together(
+    pieces: &[(usize, Reads<Vec<u8>>)],
+    copy: usize,
+    unreadable: &mut bool,
+) -> Raw<Vec<u8>> {
     let mut whole = Vec::new();
     let mut blank = true;
     for (bytes, copies) in pieces {
-        match &copies[copy.min(copies.len() - 1)] {
-            Raw::Unreadable => return Raw::Unreadable,
-            Raw::Blank => whole.resize(whole.len() + bytes, 0),
-            Raw::Bytes(read) => {
+        let first = copy.min(copies.len() - 1);
+        let others = copies[first..].iter().chain(&copies[..first]);
+        let mut readable = others.filter(|read| !matches!(read, Raw::Unreadable));
+        *unreadable |= matches!(copies[first], Raw::Unreadable);
+        match readable.next() {
+            None | Some(Raw::Unreadable) => return Raw::Unreadable,
+            Some(Raw::Blank) => whole.resize(whole.len() + bytes, 0),
+            Some(Raw::Bytes(read)) => {
                 whole.extend_from_slice(read);
                 blank = false;
             }
@@ -126,3 +161,6 @@ async fn read_one(
         None => device.read(tag, lba, into).await,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -60,8 +60,8 @@ pub enum SourceError {
     NoCredentials(String),
     /// The command cannot be started.
     Start(String, io::Error),
-    /// The command has failed; what it said last.
-    Command(String, ExitStatus, String),
+    /// The command has failed.
+    Command(String, ExitStatus),
     /// The command has not ended in this time.
     Slow(String, Duration),
     /// A key has fewer bytes than it needs.
@@ -88,11 +88,11 @@ impl fmt::Display for SourceError {
                 "there is no credential `{name}`: the service needs LoadCredential={name}:... or LoadCredentialEncrypted={name}:..."
             ),
             Self::Start(line, error) => write!(f, "cannot start `{line}`: {error}"),
-            Self::Command(line, status, said) if said.is_empty() => {
-                write!(f, "`{line}` gave no key: {status}")
-            }
-            Self::Command(line, status, said) => {
-                write!(f, "`{line}` gave no key: {status}: {said}")
+            Self::Command(line, status) => {
+                write!(
+                    f,
+                    "`{line}` gave no key: {status}; run it by hand to see why"
+                )
             }
             Self::Slow(line, longest) => write!(
                 f,

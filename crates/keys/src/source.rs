@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -20,10 +20,6 @@ use crate::secret::{LEAST_KEY, MOST, Secret, SecretKind};
 /// How long a command may take; a person may be typing.
 const LONGEST: Duration = Duration::from_mins(2);
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long what a program has said is waited for when it has ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What a command may say of a failure, in bytes.
-const MOST_SAID: u64 = 4096;
 /// Where systemd says that credentials are.
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 const PASSPHRASE: &str = "passphrase-";
@@ -48,17 +44,15 @@ pub enum Place {
     Credential(String),
 }
 
-/// A text names no place of a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceSyntax(String);
+/// A text names no place of a secret. It is not shown, since it may be the secret itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceSyntax;
 
 impl fmt::Display for SourceSyntax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is no place of a key: give file:PATH, command:PROGRAM, credential:NAME, or one of them after `passphrase-`, \
+        f.write_str(
+            "this is no place of a key: give file:PATH, command:PROGRAM, credential:NAME, or one of them after `passphrase-`, \
              such as passphrase-file:PATH",
-            self.0
         )
     }
 }
@@ -69,23 +63,22 @@ impl FromStr for KeySource {
     type Err = SourceSyntax;
 
     fn from_str(text: &str) -> Result<Self, SourceSyntax> {
-        let wrong = || SourceSyntax(text.to_owned());
         let (kind, rest) = match text.strip_prefix(PASSPHRASE) {
             Some(rest) => (SecretKind::Passphrase, rest),
             None => (SecretKind::Key, text),
         };
-        let (how, what) = rest.split_once(':').ok_or_else(wrong)?;
+        let (how, what) = rest.split_once(':').ok_or(SourceSyntax)?;
         let place = match how {
             "file" if !what.is_empty() => Place::File(what.into()),
             "command" => {
                 let words: Vec<String> = what.split_whitespace().map(str::to_owned).collect();
                 match words.is_empty() {
-                    true => return Err(wrong()),
+                    true => return Err(SourceSyntax),
                     false => Place::Command(words),
                 }
             }
             "credential" if is_credential(what) => Place::Credential(what.to_owned()),
-            _ => return Err(wrong()),
+            _ => return Err(SourceSyntax),
         };
         Ok(Self { kind, place })
     }
@@ -115,6 +108,16 @@ impl fmt::Display for Place {
     }
 }
 
+impl Place {
+    /// For messages, which go to logs: the arguments of a program may hold a secret.
+    fn told(&self) -> String {
+        match self {
+            Self::Command(words) => format!("command:{}", words.first().map_or("", |it| it)),
+            Self::File(_) | Self::Credential(_) => self.to_string(),
+        }
+    }
+}
+
 impl KeySource {
     /// The same, where a path of a file is meant from `folder`.
     #[must_use]
@@ -129,7 +132,7 @@ impl KeySource {
     pub fn fetch(&self) -> Result<Secret, SourceError> {
         let bytes = match &self.place {
             Place::File(path) => read_file(path)?,
-            Place::Command(words) => run(words, &self.place.to_string())?,
+            Place::Command(words) => run(words, &self.place.told())?,
             Place::Credential(name) => {
                 let folder = std::env::var_os(CREDENTIALS)
                     .ok_or_else(|| SourceError::NoCredentials(name.clone()))?;
@@ -146,7 +149,7 @@ impl KeySource {
 
     /// Refuses what is too short or too long.
     fn checked(&self, mut bytes: Vec<u8>) -> Result<Secret, SourceError> {
-        let whence = self.place.to_string();
+        let whence = self.place.told();
         if self.kind == SecretKind::Passphrase && bytes.last() == Some(&b'\n') {
             // The end of the line is not typed as a part of it.
             bytes.pop();
@@ -206,11 +209,11 @@ fn run(words: &[String], line: &str) -> Result<Vec<u8>, SourceError> {
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        // What it says there may have the secret in it.
+        .stderr(Stdio::null());
     let mut child = Running(command.spawn().map_err(start)?);
-    // Both are read at once, so that neither blocks the program.
-    let written = reader(child.0.stdout.take(), take);
-    let said = reader(child.0.stderr.take(), |from| Ok(last_line(from)));
+    // It is read at once, so that it does not block the program.
+    let written = reader(child.0.stdout.take());
     let until = Instant::now() + LONGEST;
     let slow = || SourceError::Slow(line.to_owned(), LONGEST);
     let status = loop {
@@ -224,35 +227,18 @@ fn run(words: &[String], line: &str) -> Result<Vec<u8>, SourceError> {
     let left = until.saturating_duration_since(Instant::now());
     let written = written.recv_timeout(left).map_err(|_| slow())?;
     let bytes = Secret::new(SecretKind::Key, written.map_err(start)?);
-    if status.success() {
-        return Ok(bytes.into_bytes());
+    match status.success() {
+        true => Ok(bytes.into_bytes()),
+        false => Err(SourceError::Command(line.to_owned(), status)),
     }
-    let said = said.recv_timeout(left.min(LAST_WORDS)).ok();
-    let said = said.and_then(Result::ok).unwrap_or_default();
-    Err(SourceError::Command(line.to_owned(), status, said))
 }
 
 /// Reads a pipe on a thread of its own, to its end.
-fn reader<R, T>(
-    pipe: Option<R>,
-    read: impl FnOnce(R) -> io::Result<T> + Send + 'static,
-) -> Receiver<io::Result<T>>
-where
-    R: Read + Send + 'static,
-    T: Send + 'static,
-{
+fn reader(pipe: Option<ChildStdout>) -> Receiver<io::Result<Vec<u8>>> {
     let (give, got) = mpsc::channel();
     if let Some(pipe) = pipe {
         // Who waits may have given up.
-        thread::spawn(move || drop(give.send(read(pipe))));
+        thread::spawn(move || drop(give.send(take(pipe))));
     }
     got
-}
-
-fn last_line(from: impl Read) -> String {
-    let mut text = Vec::new();
-    // What was read before an error is all there is.
-    let _ = from.take(MOST_SAID).read_to_end(&mut text);
-    let text = String::from_utf8_lossy(&text);
-    text.lines().last().unwrap_or_default().trim().to_owned()
 }

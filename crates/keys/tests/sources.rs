@@ -125,7 +125,7 @@ fn what_is_no_secret_is_refused_with_what_to_do() {
         ),
         (
             "command:ls /no/such/folder".into(),
-            "exit status: 2: ls: cannot access".into(),
+            "`command:ls` gave no key: exit status: 2".into(),
         ),
         ("command:true".into(), "gave 0 bytes".into()),
         ("credential:disk0".into(), "LoadCredential=disk0:".into()),
@@ -146,4 +146,25 @@ fn a_command_gives_what_it_writes() {
     let endless = source("command:cat /dev/zero").fetch();
     let error = endless.expect_err("it is no key").to_string();
     assert!(error.contains("gave no key"), "{error}");
+}
+
+/// Whatever is wrong with them: what may be the secret itself is not told, for it goes to logs.
+#[test]
+fn no_error_tells_a_secret() {
+    let error = "hunter2".parse::<KeySource>().expect_err("no place");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
+    let folder = Folder::new("told");
+    let talks = folder.file("talks", b"echo $1 >&2; exit 3", 0o600);
+    for command in [
+        "/no/such/program --password hunter2".to_owned(),
+        "true hunter2".to_owned(),
+        "cat /dev/zero hunter2".to_owned(),
+        format!("sh {talks} hunter2"),
+    ] {
+        let error = source(&format!("command:{command}")).fetch();
+        let error = error.expect_err(&command).to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+        let program = command.split(' ').next().expect("a word");
+        assert!(error.contains(&format!("command:{program}")), "{error}");
+    }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 
 use super::operations::Operation;
 use super::seats::Seats;
@@ -206,6 +206,33 @@ impl Peer {
                 (who, None, address.to_string(), may)
             }
         };
+        let may = may.and_then(|()| of_own_page(operation, headers));
         (Caller { who, uid, from }, may)
     }
+}
+
+/// Refuses a change that a page of somebody else has a browser ask. The browser shows the client
+/// certificate of its user there, and its connection may lead to the socket through a proxy.
+/// Programs send none of these headers.
+fn of_own_page(operation: &Operation, headers: &HeaderMap) -> Result<(), Denied> {
+    if [Method::GET, Method::HEAD].contains(&operation.method) {
+        return Ok(());
+    }
+    let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let is_own = |origin: &HeaderValue| {
+        let authority = authority(origin.as_bytes());
+        authority.is_some_and(|it| host.is_some_and(|host| it.eq_ignore_ascii_case(host)))
+    };
+    let mut origins = headers.get_all(header::ORIGIN).iter();
+    let mut sites = headers.get_all("sec-fetch-site").iter();
+    match origins.all(is_own) && sites.all(|site| *site == "same-origin" || *site == "none") {
+        true => Ok(()),
+        false => Err(Denied::OtherOrigin),
+    }
+}
+
+/// Host and port of an origin such as `https://localhost:4421`.
+fn authority(origin: &[u8]) -> Option<&[u8]> {
+    let rest = ["http://", "https://"].map(|scheme| origin.strip_prefix(scheme.as_bytes()));
+    rest.into_iter().flatten().next()
 }

@@ -112,7 +112,10 @@ pub fn ask_and_follow<T: DeserializeOwned>(
     if call.body.len() > BODY_BYTES_MAX {
         return Err(AskError::TooLong);
     }
-    let runtime = Builder::new_current_thread().enable_io().build();
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build();
     let runtime = runtime.map_err(AskError::Lost)?;
     let text = runtime.block_on(async {
         match call.method {

@@ -94,7 +94,7 @@ impl Listener {
         match (come, &self.access) {
             (Come::Unix(stream), _) => {
                 let uid = stream.peer_cred().map(|it| it.uid()).ok();
-                self.door.seat(stream, Peer::Owner(uid));
+                self.door.seat(stream, Peer::Owner(uid), || true);
             }
             (Come::Tcp(stream, address), Some(access)) => {
                 let door = self.door.clone();
@@ -128,7 +128,8 @@ impl Door {
                 address,
                 certificate: None,
             };
-            return self.seat(stream, peer);
+            // What it may is looked at with each request.
+            return self.seat(stream, peer, || true);
         }
         // None of them has a request at work.
         let Some((place, given_up)) = access.handshakes.take() else {
@@ -142,23 +143,30 @@ impl Door {
             };
             drop(place);
             match shaken {
-                // The files were read anew meanwhile: it comes again.
-                Ok(_) if !Arc::ptr_eq(&current, &access.current()) => {}
                 Ok((stream, certificate)) => {
                     let peer = Peer::Remote {
-                        access,
+                        access: Arc::clone(&access),
                         address,
                         certificate,
                     };
-                    self.seat(stream, peer);
+                    self.seat(stream, peer, || Arc::ptr_eq(&current, &access.current()));
                 }
                 Err(why) => access.note_failed(address, &why),
             }
         });
     }
 
-    fn seat(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: Peer) {
+    /// Serves a connection, unless the files that let it in were read anew meanwhile: it comes
+    /// again. Its place is taken before that is looked at, so files that are read anew behind the
+    /// look find it there and close it.
+    fn seat(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        peer: Peer,
+        is_current: impl FnOnce() -> bool,
+    ) {
         match self.seats.take() {
+            Some(_) if !is_current() => {}
             Some((seat, given_up)) => {
                 let router = self.router.clone().layer(Extension(seat));
                 let router = router.layer(Extension(Arc::new(peer)));
@@ -204,4 +212,39 @@ async fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin) {
         .serve_connection(TokioIo::new(stream), service);
     // Who does not hear it sees the end.
     let _ = timeout(LAST_ANSWER, connection).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// How long a connection that has to end may take, where it does not.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// The files are read anew before or right behind the look at them: the connection ends, and
+    /// one that comes later stays.
+    #[test]
+    fn who_was_let_in_by_older_files_comes_again() {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("there is one").block_on(async {
+            let (open, _closed) = mpsc::channel(1);
+            let door = Door {
+                router: Router::new(),
+                seats: Seats::default(),
+                open,
+            };
+            for is_seen in [false, true] {
+                let (mut client, server) = UnixStream::pair().expect("there are two");
+                door.seat(server, Peer::Owner(None), || {
+                    door.seats.renew();
+                    is_seen
+                });
+                let end = timeout(PATIENCE, client.read(&mut [0])).await;
+                assert_eq!(end.expect("it ends").expect("in good order"), 0);
+            }
+        });
+    }
 }

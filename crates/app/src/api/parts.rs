@@ -10,7 +10,7 @@ use std::str::FromStr;
 use axum::http::HeaderValue;
 use clap::ValueEnum;
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use super::answer::text;
@@ -253,11 +253,17 @@ impl Parts {
         match self.body.trim_ascii_start().first() {
             None => Err(NotUnderstood::NoBody),
             Some(&found) if found == begin => {
-                serde_json::from_slice(&self.body).map_err(NotUnderstood::Body)
+                serde_json::from_slice(&self.body).map_err(|error| self.not_understood(error))
             }
             Some(_) if begin == b'[' => Err(NotUnderstood::Form("a list")),
             Some(_) => Err(NotUnderstood::Form("an object")),
         }
+    }
+
+    /// That it is no JSON goes before what is wrong in it.
+    fn not_understood(&self, error: serde_json::Error) -> NotUnderstood {
+        let syntax = serde_json::from_slice::<IgnoredAny>(&self.body).err();
+        NotUnderstood::Body(syntax.unwrap_or(error))
     }
 
     /// The part of a list that is asked for.

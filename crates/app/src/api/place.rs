@@ -2,22 +2,31 @@
 //! over TLS.
 
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::time::Duration;
 
 use hyper::Uri;
 use hyper::header::HeaderValue;
 use openssl::error::ErrorStack;
 use openssl::ssl::{SslConnector, SslMethod, SslVersion};
 use openssl::x509::X509VerifyResult;
+use rustix::net::sockopt;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
 use super::client::AskError;
+use super::private::read_private_text;
 use super::tls::{TlsError, certificates, private_key, reason, store};
 use crate::control::{ErrorKind, HasKind};
+
+/// How long a connection to a target elsewhere may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Who has said nothing for so long is asked whether they are there.
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// Where HTTPS is spoken when nobody says.
 const PORT: u16 = 443;
@@ -40,6 +49,8 @@ pub struct Remote {
     at: String,
     token: Option<HeaderValue>,
     connector: SslConnector,
+    /// How long a connection may take to come about.
+    patience: Duration,
 }
 
 /// What it holds is not for logs.
@@ -125,6 +136,7 @@ impl Remote {
             at: format!("{host}:{port}"),
             token,
             connector: connector(files)?,
+            patience: CONNECT,
         })
     }
 
@@ -136,10 +148,25 @@ impl Remote {
         self.token.as_ref()
     }
 
+    /// The same, which waits so long for a connection.
+    #[cfg(test)]
+    pub(super) fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
     /// A connection whose other end is who its certificate says.
     pub(super) async fn connect(&self) -> Result<SslStream<TcpStream>, AskError> {
+        let late = |_| AskError::Unreachable(self.at.clone(), io::ErrorKind::TimedOut.into());
+        timeout(self.patience, self.shake_hands())
+            .await
+            .map_err(late)?
+    }
+
+    async fn shake_hands(&self) -> Result<SslStream<TcpStream>, AskError> {
         let stream = TcpStream::connect((&*self.host, self.port)).await;
-        let stream = stream.map_err(|error| AskError::Unreachable(self.at.clone(), error))?;
+        let unreachable = |error| AskError::Unreachable(self.at.clone(), error);
+        let stream = stream.map_err(unreachable)?;
+        notice_death(&stream).map_err(unreachable)?;
         let failed = |why: String| AskError::Tls(self.at.clone(), why);
         let ssl = self.connector.configure();
         let ssl = ssl.and_then(|it| it.into_ssl(&self.host));
@@ -154,6 +181,17 @@ impl Remote {
         }
         Ok(stream)
     }
+}
+
+/// An answer may take long (`device calibrate`), so it is not the answer that has a limit: a target
+/// whose machine or network has gone is noticed within a minute.
+fn notice_death(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    let longest = SILENCE.as_millis() as u32 * 4;
+    Ok(sockopt::set_tcp_user_timeout(stream, longest)?)
 }
 
 fn connector(files: &RemoteFiles) -> Result<SslConnector, PlaceError> {
@@ -184,11 +222,8 @@ fn connector(files: &RemoteFiles) -> Result<SslConnector, PlaceError> {
 
 /// The only word in a file that nobody else may read.
 fn read_token(path: &PathBuf) -> Result<HeaderValue, PlaceError> {
-    let unreadable = |error| PlaceError::Tls(TlsError::Unreadable(path.clone(), error));
-    if fs::metadata(path).map_err(unreadable)?.mode() & 0o077 != 0 {
-        return Err(PlaceError::Tls(TlsError::Open(path.clone())));
-    }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
+    let text = read_private_text(path).map_err(|why| TlsError::private(path, why));
+    let text = text.map_err(PlaceError::Tls)?;
     let text = text.trim();
     let is_one = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     let value = HeaderValue::try_from(format!("Bearer {text}"));

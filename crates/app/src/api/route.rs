@@ -145,7 +145,7 @@ where
     let draft = Draft::new(audit, operation, caller, &asked.uri);
     if let Err(why) = may {
         let problem = Problem::of(&why);
-        draft.refused(&problem).await;
+        draft.denied(&why, &problem).await;
         return Err(problem);
     }
     let draft = is_recorded(operation).then_some(draft);
@@ -250,7 +250,7 @@ async fn carry_out<T, E>(
     query: Query,
     serve: Arc<impl Serve<T, E>>,
     work: Work,
-    entry: Option<Entry>,
+    mut entry: Option<Entry>,
 ) -> Result<Response, Problem>
 where
     T: Shows,
@@ -258,6 +258,7 @@ where
 {
     let (client, _watch) = Client::new(None);
     let outcome = spawn_blocking(move || {
+        entry.iter_mut().for_each(Entry::read_body);
         let outcome = outcome(&*serve, request, &query, &client);
         if let Some(entry) = entry {
             entry.ended(&outcome);
@@ -280,7 +281,7 @@ fn follow_it<T, E>(
     request: Request,
     serve: Arc<impl Serve<T, E>>,
     work: Work,
-    entry: Option<Entry>,
+    mut entry: Option<Entry>,
 ) -> Response
 where
     T: Shows,
@@ -289,6 +290,7 @@ where
     let (send, updates) = mpsc::unbounded_channel();
     let (client, watch) = Client::new(Some(send.clone()));
     spawn_blocking(move || {
+        entry.iter_mut().for_each(Entry::read_body);
         let outcome = outcome(&*serve, request, &Query::default(), &client);
         if let Some(entry) = entry {
             entry.ended(&outcome);
@@ -304,11 +306,11 @@ where
     events(updates, watch)
 }
 
-/// Tells what happens, until the client goes or the target ends.
+/// Tells what happens, until the client goes, has to come again or the target ends.
 fn stream_it<T, E>(
     request: Request,
     serve: Arc<impl Serve<T, E>>,
-    held: (Work, OwnedSemaphorePermit),
+    (work, permit): (Work, OwnedSemaphorePermit),
 ) -> Response
 where
     T: Shows,
@@ -316,12 +318,12 @@ where
 {
     let (send, updates) = mpsc::channel(ON_THE_WAY);
     spawn_blocking(move || {
-        let client = Follower(send);
+        let client = Follower { send, work };
         if let Err(problem) = outcome(&*serve, request, &Query::default(), &client) {
             // One that does not hear it has gone.
-            let _ = client.0.try_send(Update::Failed(problem));
+            let _ = client.send.try_send(Update::Failed(problem));
         }
-        drop(held);
+        drop((client, permit));
     });
     event_stream(updates)
 }
@@ -388,11 +390,15 @@ impl Asker for Client {
 }
 
 /// A client that follows what happens.
-struct Follower(mpsc::Sender<Update>);
+struct Follower {
+    send: mpsc::Sender<Update>,
+    work: Work,
+}
 
 impl Asker for Follower {
+    /// Who gets in was read anew: perhaps this one does not any more.
     fn is_gone(&self) -> bool {
-        self.0.is_closed()
+        self.send.is_closed() || self.work.is_outdated()
     }
 
     fn tell(&self, _: Progress) {}
@@ -400,7 +406,10 @@ impl Asker for Follower {
     fn send(&self, event: Option<EventView>) -> bool {
         let mut update = event.map_or(Update::Beat, Update::Happened);
         for _ in 0..TRIES {
-            match self.0.try_send(update) {
+            if self.is_gone() {
+                return false;
+            }
+            match self.send.try_send(update) {
                 Ok(()) => return true,
                 Err(TrySendError::Closed(_)) => return false,
                 Err(TrySendError::Full(back)) => update = back,

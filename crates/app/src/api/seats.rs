@@ -105,6 +105,13 @@ impl Seat {
     }
 }
 
+impl Work {
+    /// Whether its connection is to come again.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.seat.0.seats.lock().renewed != self.renewed
+    }
+}
+
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, u64> {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)

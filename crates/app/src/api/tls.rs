@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,11 +27,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
+use super::private::{PrivateError, read_private};
 use crate::control::{ErrorKind, HasKind};
 use crate::out;
+use crate::printable::printable;
 
-/// How long a handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a handshake may take; in tests nothing ends for that reason alone.
+const HANDSHAKE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 10 });
 
 /// Names of certificates are shown up to here.
 const NAME_MOST: usize = 200;
@@ -106,6 +107,16 @@ impl fmt::Display for TlsError {
                 "OpenSSL does not take {}: {error}; make another one",
                 path.display()
             ),
+        }
+    }
+}
+
+impl TlsError {
+    /// Of a file that only its owner may read.
+    pub(super) fn private(path: &Path, why: PrivateError) -> Self {
+        match why {
+            PrivateError::Unreadable(error) => Self::Unreadable(path.to_owned(), error),
+            PrivateError::Open => Self::Open(path.to_owned()),
         }
     }
 }
@@ -315,20 +326,20 @@ fn subject(name: &X509NameRef) -> String {
         let value = entry.data().to_string();
         format!("{key}={}", value.unwrap_or_default())
     });
-    printable(&parts.collect::<Vec<_>>().join(", "))
+    shown(&parts.collect::<Vec<_>>().join(", "))
 }
 
 /// Why a handshake failed, without the places in the source of the library.
 pub(super) fn reason(error: &openssl::ssl::Error) -> String {
     let first = error.ssl_error().and_then(|all| all.errors().first());
     let reason = first.and_then(openssl::error::Error::reason);
-    reason.map_or_else(|| printable(&error.to_string()), str::to_owned)
+    reason.map_or_else(|| shown(&error.to_string()), str::to_owned)
 }
 
-/// What a stranger has written, for a line of a log.
-pub(super) fn printable(text: &str) -> String {
-    let plain = |one: char| if one.is_control() { '?' } else { one };
-    text.chars().take(NAME_MOST).map(plain).collect()
+/// As much of what a stranger has written as a line of a log has room for.
+pub(super) fn shown(text: &str) -> String {
+    let short: String = text.chars().take(NAME_MOST).collect();
+    printable(&short)
 }
 
 fn context() -> Result<SslContextBuilder, ErrorStack> {
@@ -376,13 +387,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<X509>, TlsError> {
 
 /// The key in a file that only its owner may read.
 pub(super) fn private_key(path: &Path) -> Result<PKey<Private>, TlsError> {
-    let unreadable = |error| TlsError::Unreadable(path.to_owned(), error);
-    let mut file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.mode() & 0o077 != 0 {
-        return Err(TlsError::Open(path.to_owned()));
-    }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(unreadable)?;
+    let bytes = read_private(path).map_err(|why| TlsError::private(path, why))?;
     // Without an answer of ours OpenSSL asks for a passphrase at the terminal.
     let key = PKey::private_key_from_pem_callback(&bytes, |_| Err(ErrorStack::get()));
     key.map_err(|_| TlsError::NoKey(path.to_owned()))

@@ -3,9 +3,7 @@
 //! state directory needs none: its owner may do everything.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use axum::http::{HeaderMap, Method, header};
@@ -13,6 +11,7 @@ use openssl::memcmp;
 use openssl::sha::sha256;
 
 use super::operations::Operation;
+use super::private::{PrivateError, read_private_text};
 use super::tls::Certificate;
 use crate::control::{ErrorKind, HasKind, Means};
 
@@ -166,6 +165,8 @@ pub(super) enum Denied {
     Certificate,
     /// It needs this role.
     Needs(Role),
+    /// A page of somebody else has a browser ask.
+    OtherOrigin,
 }
 
 impl fmt::Display for Denied {
@@ -182,6 +183,9 @@ impl fmt::Display for Denied {
                 f,
                 "this needs a token or certificate with the role `{}`",
                 role.name()
+            ),
+            Self::OtherOrigin => f.write_str(
+                "a page from elsewhere has a browser ask this (`Origin`, `Sec-Fetch-Site`): only the target's own pages may",
             ),
         }
     }
@@ -202,13 +206,10 @@ enum Line {
 impl Tokens {
     /// Reads a file of tokens. Lines about certificates are for a target that looks at these.
     pub(super) fn read(path: &Path, with_certificates: bool) -> Result<Self, TokensError> {
-        let unreadable = |error| TokensError::Unreadable(path.to_owned(), error);
-        let mut file = File::open(path).map_err(unreadable)?;
-        if file.metadata().map_err(unreadable)?.mode() & 0o077 != 0 {
-            return Err(TokensError::Open(path.to_owned()));
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(unreadable)?;
+        let text = read_private_text(path).map_err(|why| match why {
+            PrivateError::Unreadable(error) => TokensError::Unreadable(path.to_owned(), error),
+            PrivateError::Open => TokensError::Open(path.to_owned()),
+        })?;
         let mut all = Self {
             tokens: Vec::new(),
             certificates: Vec::new(),

@@ -1,6 +1,7 @@
 //! Looks records up in the files of the audit log. Lines that are none, such as one that a crash
 //! has cut off, are left out.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 
@@ -14,15 +15,94 @@ pub(super) fn record(line: &[u8]) -> Option<AuditRecord> {
     serde_json::from_slice(line).ok()
 }
 
-/// Those that are asked for, in `files` and behind them, the oldest first.
+/// Those that are asked for, in the files of each series and behind them, the oldest first.
 pub(super) fn read(
-    files: &[File],
+    series: &[Vec<File>],
     waiting: Vec<AuditRecord>,
     ask: &AuditAsk,
 ) -> io::Result<Listed<AuditRecord>> {
-    match ask.last {
-        Some(last) => newest(files, waiting, ask, last).map(Listed::from),
-        None => part(files, waiting, ask),
+    let mut found = Found {
+        records: BTreeMap::new(),
+        ask,
+        most: match ask.last {
+            Some(last) => last,
+            // One more than there may be: whether there is more.
+            None => ask.limit.unwrap_or(LIMIT_MAX) + 1,
+        },
+    };
+    found.take(waiting.into_iter());
+    for files in series {
+        match ask.last {
+            Some(_) => found.newest_of(files)?,
+            None => found.first_of(files)?,
+        }
+    }
+    let mut rows: Vec<AuditRecord> = found.records.into_values().collect();
+    let mut next = None;
+    if ask.last.is_none() && rows.len() == found.most {
+        rows.pop();
+        next = rows.last().map(|record| record.number.to_string());
+    }
+    Ok(Listed { rows, next })
+}
+
+/// Records by number, the newest or the oldest of those that are asked for.
+struct Found<'a> {
+    records: BTreeMap<u64, AuditRecord>,
+    ask: &'a AuditAsk,
+    most: usize,
+}
+
+impl Found<'_> {
+    fn take(&mut self, records: impl Iterator<Item = AuditRecord>) {
+        for record in records.filter(|one| is_asked(self.ask, one)) {
+            self.records.entry(record.number).or_insert(record);
+            if self.records.len() > self.most {
+                match self.ask.last {
+                    Some(_) => self.records.pop_first(),
+                    None => self.records.pop_last(),
+                };
+            }
+        }
+    }
+
+    /// Numbers grow from file to file, so those before a file that begins so late are not needed.
+    fn newest_of(&mut self, files: &[File]) -> io::Result<()> {
+        for (at, file) in files.iter().enumerate().rev() {
+            let oldest = self.records.first_key_value().map(|(number, _)| *number);
+            let newer = first(files.get(at + 1))?;
+            if self.is_full() && newer.is_some() && oldest >= newer {
+                break;
+            }
+            self.take_all(file)?;
+        }
+        Ok(())
+    }
+
+    fn first_of(&mut self, files: &[File]) -> io::Result<()> {
+        let after = self.ask.after.unwrap_or_default();
+        for (at, file) in files.iter().enumerate() {
+            let newest = self.records.last_key_value().map(|(number, _)| *number);
+            let begin = first(Some(file))?;
+            if self.is_full() && begin.is_some() && newest < begin {
+                break;
+            }
+            if first(files.get(at + 1))?.is_some_and(|next| next <= after.saturating_add(1)) {
+                continue;
+            }
+            self.take_all(file)?;
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.records.len() == self.most
+    }
+
+    fn take_all(&mut self, file: &File) -> io::Result<()> {
+        let bytes = content(file)?;
+        self.take(bytes.split(|&byte| byte == b'\n').filter_map(record));
+        Ok(())
     }
 }
 
@@ -32,65 +112,6 @@ fn is_asked(ask: &AuditAsk, record: &AuditRecord) -> bool {
     ask.after.is_none_or(|after| record.number > after)
         && ask.who.as_ref().is_none_or(is_who)
         && ask.since.as_ref().is_none_or(is_since)
-}
-
-/// The newest.
-fn newest(
-    files: &[File],
-    waiting: Vec<AuditRecord>,
-    ask: &AuditAsk,
-    last: usize,
-) -> io::Result<Vec<AuditRecord>> {
-    let asked = waiting.into_iter().rev();
-    let mut found: Vec<AuditRecord> = asked
-        .filter(|record| is_asked(ask, record))
-        .take(last)
-        .collect();
-    for file in files.iter().rev() {
-        if found.len() >= last {
-            break;
-        }
-        let bytes = content(file)?;
-        let lines = bytes.rsplit(|&byte| byte == b'\n');
-        let asked = lines.filter_map(record).filter(|one| is_asked(ask, one));
-        found.extend(asked.take(last - found.len()));
-    }
-    found.reverse();
-    Ok(found)
-}
-
-/// A part of them all, and what the next one is behind.
-fn part(
-    files: &[File],
-    waiting: Vec<AuditRecord>,
-    ask: &AuditAsk,
-) -> io::Result<Listed<AuditRecord>> {
-    let limit = ask.limit.unwrap_or(LIMIT_MAX);
-    let mut rows: Vec<AuditRecord> = Vec::new();
-    for (at, file) in files.iter().enumerate() {
-        // One more than there may be: whether there is more.
-        let room = (limit + 1).saturating_sub(rows.len());
-        if room == 0 {
-            break;
-        }
-        let after = ask.after.unwrap_or_default();
-        if first(files.get(at + 1))?.is_some_and(|next| next <= after + 1) {
-            continue;
-        }
-        let bytes = content(file)?;
-        let lines = bytes.split(|&byte| byte == b'\n');
-        let asked = lines.filter_map(record).filter(|one| is_asked(ask, one));
-        rows.extend(asked.take(room));
-    }
-    rows.extend(waiting.into_iter().filter(|record| is_asked(ask, record)));
-    let next = match rows.len() > limit {
-        true => {
-            rows.truncate(limit);
-            rows.last().map(|record| record.number.to_string())
-        }
-        false => None,
-    };
-    Ok(Listed { rows, next })
 }
 
 /// The number of the first record in a file.

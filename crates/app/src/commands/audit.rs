@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::json;
 use crate::live::{Said, Watched};
 use crate::out::say_line;
+use crate::printable::printable;
 
 /// As many are shown when nothing is said.
 const LAST: usize = 100;
@@ -40,25 +41,58 @@ pub fn audit(args: &AuditArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let mut target = Watched::new(place)?;
+    // Where the log ends is asked before, so that nothing is behind it that is not shown.
+    let end = AuditAsk {
+        last: Some(1),
+        ..AuditAsk::default()
+    };
+    let Said::Answer(end) = target.ask::<Vec<AuditRecord>>(&Request::Audit(end))? else {
+        return Ok(());
+    };
+    let mut following = Following {
+        who: args.who.clone(),
+        after: end.last().map_or(0, |record| record.number),
+    };
     let mut ask = ask;
-    while let Said::Answer(records) = target.ask(&Request::Audit(ask.clone()))? {
-        let records: Vec<AuditRecord> = records;
-        for record in &records {
-            print(record, as_json);
+    while let Said::Answer(records) = target.ask(&Request::Audit(ask))? {
+        for record in following.take(records) {
+            print(&record, as_json);
         }
-        let after = records.last().map(|record| record.number).or(ask.after);
-        // From now on all that are new; none are behind 0 where there was none.
-        ask = AuditAsk {
-            limit: Some(LIMIT_MAX),
-            after: after.or(Some(0)),
-            last: None,
-            ..ask
-        };
+        ask = following.ask();
         if target.pause_until(Instant::now() + LOOK) {
             break;
         }
     }
     Ok(())
+}
+
+/// One who has read the log up to a record, whoever that is of: so nothing is read twice of what
+/// is of no interest.
+struct Following {
+    who: Option<String>,
+    after: u64,
+}
+
+impl Following {
+    /// What comes next.
+    fn ask(&self) -> AuditAsk {
+        AuditAsk {
+            limit: Some(LIMIT_MAX),
+            after: Some(self.after),
+            ..AuditAsk::default()
+        }
+    }
+
+    /// Of what has come, what is of interest.
+    fn take(&mut self, records: Vec<AuditRecord>) -> impl Iterator<Item = AuditRecord> {
+        let last = records.last().map_or(0, |record| record.number);
+        self.after = self.after.max(last);
+        let who = self.who.clone();
+        let mut records = records.into_iter();
+        std::iter::from_fn(move || {
+            records.find(|record| who.as_ref().is_none_or(|who| record.who == *who))
+        })
+    }
 }
 
 fn print(record: &AuditRecord, as_json: bool) {
@@ -91,5 +125,46 @@ fn print(record: &AuditRecord, as_json: bool) {
         "" => String::new(),
         change => format!(" {change}"),
     };
-    say_line!("{at}  {number}  {who} ({from})  {object}: {operation}{change}: {outcome}");
+    // An earlier version may have kept more of what a stranger has written.
+    let line = format!("{who} ({from})  {object}: {operation}{change}: {outcome}");
+    say_line!("{at}  {number}  {}", printable(&line));
+}
+
+#[cfg(test)]
+mod tests {
+    use flashyard_testbed::Scratch;
+
+    use super::*;
+    use crate::audit::{Audit, Outcome, of_target};
+
+    /// What others do is read once, and what is looked for is shown once.
+    #[test]
+    fn who_follows_one_of_many_moves_on_with_all() {
+        let directory = Scratch::new("audit-follow");
+        let audit = Audit::open(&directory);
+        let write = |who: &str, count| {
+            for _ in 0..count {
+                let mut record = of_target("here", "DELETE /volumes/{name}", String::new());
+                who.clone_into(&mut record.who);
+                audit.record(record, Outcome::Refused);
+            }
+        };
+        let mut following = Following {
+            who: Some("ci".to_owned()),
+            after: 0,
+        };
+        let mut look = || {
+            let records = audit.read(&following.ask()).expect("it can be read").rows;
+            let shown: Vec<u64> = following.take(records).map(|it| it.number).collect();
+            (shown, following.ask().after)
+        };
+        write("root", 3);
+        assert_eq!(look(), (vec![], Some(3)));
+        write("ci", 1);
+        write("root", 2);
+        assert_eq!(look(), (vec![4], Some(6)));
+        assert_eq!(look(), (vec![], Some(6)));
+        write("ci", 2);
+        assert_eq!(look(), (vec![7, 8], Some(8)));
+    }
 }

@@ -157,6 +157,7 @@ impl From<StateError> for Fault {
             | StateError::NumberTaken { .. }
             | StateError::NoNumber(_)
             | StateError::Locked(_)
+            | StateError::Busy(_)
             | StateError::BackupExists(_) => Self::InUse(InUse::State(error)),
             StateError::InPlace(_) => Self::Refused(Refused::State(error)),
             StateError::Directory(..)

@@ -19,7 +19,9 @@ pub(super) const UNFINISHED: &str = "state.copy.db.new";
 /// Where a damaged store goes when the copy takes its place.
 const DAMAGED: &str = "state.db.damaged";
 /// What SQLite keeps beside a store, which belongs to that file and no other.
-pub(super) const BESIDE: [&str; 3] = ["state.db-journal", "state.db-wal", "state.db-shm"];
+pub(super) const BESIDE: [&str; 3] = [JOURNAL, "state.db-wal", "state.db-shm"];
+/// How to take back a change that was cut off.
+pub(super) const JOURNAL: &str = "state.db-journal";
 
 /// The copy's path, if there is one.
 pub(super) fn path(directory: &Path) -> Option<PathBuf> {

@@ -9,6 +9,8 @@ use super::schema::VERSION;
 pub enum StateError {
     /// Another flashyard runs on this state directory.
     Locked(PathBuf),
+    /// Another program has had the store for itself all the time.
+    Busy(PathBuf),
     /// The store was written by a newer flashyard.
     TooNew(i64),
     /// What was given as the state directory cannot be one.
@@ -60,6 +62,11 @@ impl std::fmt::Display for StateError {
                     path.display()
                 )
             }
+            Self::Busy(file) => write!(
+                f,
+                "another program changes {} all the time: see which one it is, and ask again",
+                file.display()
+            ),
             Self::TooNew(version) => {
                 write!(
                     f,

@@ -1,13 +1,15 @@
 //! Opening the store: one owner, the settings of SQLite, tables of this version, and nothing that
 //! is not sound.
 
+use std::env;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rusqlite::backup::Backup;
-use rusqlite::{Connection, OpenFlags, Transaction};
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags, Transaction, ffi};
 use uuid::Uuid;
 
 use super::error::StateError;
@@ -63,6 +65,13 @@ pub(super) fn open(directory: &Path) -> Result<Connection, StateError> {
 
 /// What would be opened, brought up to date in memory.
 pub(super) fn rehearse(directory: &Path) -> Result<Connection, StateError> {
+    rehearse_within(directory, BUSY)
+}
+
+pub(super) fn rehearse_within(
+    directory: &Path,
+    longest: Duration,
+) -> Result<Connection, StateError> {
     let file = directory.join(STORE);
     let is_new = is_new(&file);
     let read = || {
@@ -71,18 +80,81 @@ pub(super) fn rehearse(directory: &Path) -> Result<Connection, StateError> {
             return Err(StateError::Damaged("it is gone or empty".into()));
         }
         if !is_new {
-            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let store = Connection::open_with_flags(&file, flags)?;
-            // A target that runs may be in the middle of a change, which is a moment's work.
-            store.busy_timeout(BUSY)?;
-            let copying = Backup::new(&store, &mut memory)?;
-            let copied = copying.run_to_completion(PAGES, PAUSE, None);
-            copied.map_err(content::unreadable)?;
+            let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY;
+            match take(&file, read_only, longest, &mut memory) {
+                Err(StateError::Sqlite(error)) if is_cut_off(&error) => {
+                    let healed = Healed::new(directory)?;
+                    let read_write = OpenFlags::SQLITE_OPEN_READ_WRITE;
+                    take(&healed.file(), read_write, longest, &mut memory)?;
+                }
+                taken => taken?,
+            }
         }
         bring_up_to_date(&mut memory, is_new)?;
         Ok(memory)
     };
     read().map_err(|error| refused(directory, error))
+}
+
+/// Copies a store to memory. A target that runs may be in the middle of a change, which is a
+/// moment's work.
+fn take(
+    file: &Path,
+    how: OpenFlags,
+    longest: Duration,
+    memory: &mut Connection,
+) -> Result<(), StateError> {
+    let until = Instant::now() + longest;
+    let store = Connection::open_with_flags(file, how | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    store.busy_timeout(longest)?;
+    let copying = Backup::new(&store, memory)?;
+    loop {
+        let step = copying.step(PAGES).map_err(content::unreadable)?;
+        if step == StepResult::Done {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(StateError::Busy(file.to_owned()));
+        }
+        if step != StepResult::More {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Whether a change was cut off whose beginning has to be taken back first: SQLite does that where
+/// it may write.
+fn is_cut_off(error: &rusqlite::Error) -> bool {
+    let found = error.sqlite_error();
+    found.is_some_and(|it| it.extended_code == ffi::SQLITE_READONLY_ROLLBACK)
+}
+
+/// A store in a place of its own, with what SQLite keeps beside it, so that a change that was cut
+/// off is taken back there and nothing is changed where it was.
+struct Healed(PathBuf);
+
+impl Healed {
+    fn new(directory: &Path) -> Result<Self, StateError> {
+        let path = env::temp_dir().join(format!("flashyard-{}", Uuid::new_v4()));
+        let io = |error| StateError::Io(path.clone(), error);
+        DirBuilder::new().mode(0o700).create(&path).map_err(io)?;
+        let healed = Self(path.clone());
+        for name in [STORE, copy::JOURNAL] {
+            fs::copy(directory.join(name), path.join(name)).map_err(io)?;
+        }
+        Ok(healed)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join(STORE)
+    }
+}
+
+impl Drop for Healed {
+    fn drop(&mut self) {
+        // What is left there is the system's to clean.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 fn is_new(file: &Path) -> bool {

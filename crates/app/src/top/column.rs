@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::text::clean;
+use crate::printable::printable;
 use crate::units::microseconds;
 
 /// What a column tells of: titles that stand above those of columns.
@@ -114,7 +114,7 @@ pub(super) enum Cell {
 impl Cell {
     /// A name or other words; made harmless for a terminal.
     pub(super) fn text(text: &str) -> Self {
-        Self::Text(clean(text))
+        Self::Text(printable(text))
     }
 
     /// The same of what there may be none of.

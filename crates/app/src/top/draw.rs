@@ -9,8 +9,9 @@ use super::column::{Column, Row};
 use super::layout::{GAP, Wish, widths};
 use super::model::{Link, Model, Panel};
 use super::tables::TABS;
-use super::text::{clean, fit, width};
+use super::text::{fit, width};
 use crate::control::HealthState;
+use crate::printable::printable;
 
 /// A column of words is not shown with less.
 const WORDS_LEAST: usize = 12;
@@ -278,7 +279,7 @@ impl Screen<'_> {
                 scrolled,
             } => {
                 let text = text.as_deref().unwrap_or("asked for");
-                (format!("why {}", clean(tenant)), text, *scrolled)
+                (format!("why {}", printable(tenant)), text, *scrolled)
             }
         };
         let bottom = height - usize::from(lines.keys);
@@ -360,7 +361,7 @@ fn aligned(text: &str, room: usize, right: bool) -> String {
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for line in text.lines() {
-        let mut rest = clean(line);
+        let mut rest = printable(line);
         while width(&rest) > room.max(1) {
             let mut end = 0;
             let mut word = 0;

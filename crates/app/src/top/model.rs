@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use super::column::{Cell, Column, Row};
 use super::figures::{Look, Looks};
 use super::tables::{TABS, Tab};
-use super::text::clean;
+use crate::printable::printable;
 
 /// Seconds between looks that + and - choose from.
 const INTERVALS: [f64; 8] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -150,7 +150,7 @@ impl Model {
 
     /// Shows only rows with this in them.
     pub(super) fn filter_by(&mut self, text: &str) {
-        self.filter = clean(text).chars().take(FILTER_MOST).collect();
+        self.filter = printable(text).chars().take(FILTER_MOST).collect();
         self.renew();
     }
 
@@ -159,7 +159,7 @@ impl Model {
         match input {
             Input::Key(key) => return self.on_key(key),
             Input::Page(rows) => self.page = rows.max(1),
-            Input::Away(why) => self.link = Link::Away(clean(&why)),
+            Input::Away(why) => self.link = Link::Away(printable(&why)),
             // Nobody asks, or did so before.
             Input::Silent | Input::Look(_) if self.paused => {}
             Input::Silent => self.link = Link::Away("it does not answer".to_owned()),

@@ -1,30 +1,9 @@
-//! Text on its way to a terminal. Names come from users and from hosts: whatever is in them, it is
-//! shown and does nothing, and takes as many columns as was counted.
+//! Text in columns of a terminal: it takes as many as was counted.
 
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
-/// What stands for a character that a terminal would obey instead of show.
-const INSTEAD: char = '?';
 /// That something was cut off.
 const CUT: char = '…';
-
-/// The same text with nothing in it that a terminal obeys: no control characters, and none that
-/// turn the direction of what follows, or that cannot be seen.
-pub(super) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| if is_shown(c) { c } else { INSTEAD })
-        .collect()
-}
-
-/// Accents that stand above the letter before them stay: they take no column and belong to it.
-fn is_shown(c: char) -> bool {
-    let is_format = matches!(
-        c,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-    );
-    c.width().is_some() && !is_format
-}
 
 /// How many columns it takes.
 pub(super) fn width(text: &str) -> usize {
@@ -54,25 +33,6 @@ pub(super) fn fit(text: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_that_a_terminal_obeys_is_left() {
-        for (text, shown) in [
-            ("db", "db"),
-            ("a\u{1b}[2Jb", "a?[2Jb"),
-            ("a\r\nb\tc\u{7f}", "a??b?c?"),
-            ("a\u{9b}31mb", "a?31mb"),
-            ("\u{202e}gnp.exe", "?gnp.exe"),
-            ("a\u{200b}b\u{feff}", "a?b?"),
-            ("日本", "日本"),
-            ("e\u{301}", "e\u{301}"),
-        ] {
-            assert_eq!(clean(text), shown, "{text:?}");
-        }
-        for c in (0..=0x11_ffff_u32).filter_map(char::from_u32) {
-            assert!(!clean(&c.to_string()).contains(char::is_control), "{c:?}");
-        }
-    }
 
     #[test]
     fn what_does_not_fit_is_cut_at_a_column_and_not_within_a_character() {

@@ -98,13 +98,13 @@ impl Pool {
     /// program that was killed between a write and its flush may have left volatile data, and later
     /// changes build on what is found here.
     ///
-    /// A raw pool writes nothing then. A mapped one replays its log, and writes what it has
-    /// decided; no other program may use the device.
+    /// A raw pool writes only what is lost of its metadata then. A mapped one replays its log, and
+    /// writes what it has decided; no other program may use the device.
     ///
     /// Refuses an encrypted pool with [`PoolError::Locked`].
     pub async fn open(rt: &Rt, device: SharedDevice) -> Result<Self, PoolError> {
         match find_other(&device).await? {
-            Some(found) => RawPool::open(rt, device, found).map(Self::Raw),
+            Some(found) => RawPool::open(rt, device, found).await.map(Self::Raw),
             None => {
                 let pool = MappedPool::open(rt, device, MappedOptions::default()).await;
                 pool.map(Self::Mapped)
@@ -129,7 +129,7 @@ impl Pool {
     ) -> Result<(PoolInfo, Vec<VolumeInfo>), PoolError> {
         let device = mapped::overlay(device);
         let pool = match find_other(&device).await? {
-            Some(found) => RawPool::open(rt, device, found).map(Self::Raw)?,
+            Some(found) => RawPool::open(rt, device, found).await.map(Self::Raw)?,
             None => MappedPool::look_at(rt, device).await.map(Self::Mapped)?,
         };
         let looked = (pool.info(), pool.list());

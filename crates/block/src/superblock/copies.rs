@@ -1,5 +1,6 @@
 //! Both copies: finds them, decides which of them counts, and changes one after the other.
 
+use std::cmp::Ordering;
 use std::ops::Deref;
 
 use super::frame::{Content, Decoded, decode, encode};
@@ -202,19 +203,29 @@ impl<C: Content> Found<C> {
     }
 }
 
-/// The newest of what the devices hold that keep a place, and whether they hold other things.
+/// The newest of what the devices hold that keep a place, and whether they hold other things. Two
+/// that call other content the newest contradict each other, and neither is it.
 fn newest_of<C: Content, B: Deref<Target = [u8]>>(reads: Reads<B>) -> (Decoded<C>, bool) {
     let mut newest = (UNREADABLE, decoded(Raw::<B>::Unreadable));
-    let mut uneven = false;
+    let (mut uneven, mut contradicted) = (false, false);
     for (number, read) in reads.into_iter().enumerate() {
         let (is_read, copy) = (!matches!(read, Raw::Unreadable), decoded(read));
-        uneven |= number > 0 && copy != newest.1;
+        let differs = copy != newest.1;
+        uneven |= number > 0 && differs;
         let rank = if is_read { rank(&copy) } else { UNREADABLE };
-        if rank > newest.0 {
-            newest = (rank, copy);
+        match rank.cmp(&newest.0) {
+            Ordering::Greater => (newest, contradicted) = ((rank, copy), false),
+            Ordering::Equal => contradicted |= differs && matches!(copy, Decoded::Valid(_)),
+            Ordering::Less => {}
         }
     }
-    (newest.1, uneven)
+    match contradicted {
+        true => {
+            let why = "same generation on another device, other content";
+            (Decoded::Damaged(why.into()), true)
+        }
+        false => (newest.1, uneven),
+    }
 }
 
 /// Of what cannot be read on one device another one that can be read tells all.
@@ -248,10 +259,10 @@ fn choose<C: Content>(first: C, second: C, uneven: [bool; 2]) -> Result<Newest<C
         })
     };
     match first.generation().cmp(&second.generation()) {
-        std::cmp::Ordering::Greater => newest(first, 0, Other::Older),
-        std::cmp::Ordering::Less => newest(second, 1, Other::Older),
-        std::cmp::Ordering::Equal if first == second => newest(first, 0, Other::Same),
-        std::cmp::Ordering::Equal => {
+        Ordering::Greater => newest(first, 0, Other::Older),
+        Ordering::Less => newest(second, 1, Other::Older),
+        Ordering::Equal if first == second => newest(first, 0, Other::Same),
+        Ordering::Equal => {
             let why = || "same generation as the other copy, other content".to_owned();
             Err(Unusable::Damaged([why(), why()]))
         }

@@ -176,3 +176,113 @@ fn whoever_changes_something_is_recorded_before_the_answer() {
         assert!(!kept.contains(secret), "{kept}");
     }
 }
+
+/// The browser of somebody whose certificate or proxy lets them in asks nothing for other pages;
+/// those of the target itself, and programs, are served.
+#[test]
+fn a_page_from_elsewhere_changes_nothing() {
+    let directory = Scratch::new("origin");
+    let any = "127.0.0.1:0".parse().expect("one");
+    let tcp = Tcp::open(any, tokens(&directory), &Listening::default()).expect("it is free");
+    let at = tcp.local().expect("it listens");
+    let audit = Arc::new(Audit::open(&directory));
+    let api = Api::start(
+        &directory,
+        Some(tcp),
+        Arc::clone(&audit),
+        |_, _: &dyn Asker| Ok::<u32, String>(7),
+    );
+    let _api = api.expect("it listens");
+    let bearer = format!("Authorization: Bearer {ADMIN}\r\n");
+    let mut denied = 0;
+    // None of these has a body, so no type of content gives them away.
+    for request in [
+        "POST /api/v1/volumes/v/snapshots/s/restore",
+        "POST /api/v1/devices/d/calibration?destroy=true",
+        "DELETE /api/v1/pools/p",
+    ] {
+        for (headers, status) in [
+            ("", 200),
+            ("Origin: http://localhost\r\n", 200),
+            (
+                "Origin: https://LOCALHOST\r\nSec-Fetch-Site: same-origin\r\n",
+                200,
+            ),
+            ("Sec-Fetch-Site: none\r\n", 200),
+            ("Origin: https://evil.example\r\n", 403),
+            ("Origin: http://localhost:81\r\n", 403),
+            ("Origin: http://localhost.evil.example\r\n", 403),
+            ("Origin: null\r\n", 403),
+            ("Sec-Fetch-Site: cross-site\r\n", 403),
+            ("Sec-Fetch-Site: same-site\r\n", 403),
+            (
+                "Origin: http://localhost\r\nOrigin: https://evil.example\r\n",
+                403,
+            ),
+        ] {
+            let here = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+            let there = || TcpStream::connect(at).expect("it listens");
+            let answers = [
+                say(here, request, headers, ""),
+                say(there(), request, &format!("{bearer}{headers}"), ""),
+            ];
+            for answer in answers {
+                let said = format!("HTTP/1.1 {status} ");
+                assert!(answer.starts_with(&said), "{request} {headers}: {answer}");
+            }
+            let nobody = say(there(), request, headers, "");
+            assert!(nobody.starts_with("HTTP/1.1 403 "), "{nobody}");
+            denied += if status == 403 { 2 } else { 0 };
+        }
+    }
+    // Whoever only looks may come from anywhere.
+    let other = "Origin: https://evil.example\r\n";
+    let here = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+    assert!(say(here, "GET /api/v1/status", other, "").starts_with("HTTP/1.1 200 "));
+    let records = records(&audit);
+    let of_pages = records.iter().filter(|it| it.detail.contains("Sec-Fetch"));
+    assert!(of_pages.clone().count() > 0 && of_pages.count() <= denied);
+}
+
+/// Whatever is wrong with a body, nothing of it that may be a secret is in the log: not as what was
+/// asked, and not in what the error says of it.
+#[test]
+fn no_error_has_a_secret_recorded() {
+    let directory = Scratch::new("audit-secrets");
+    let audit = Arc::new(Audit::open(&directory));
+    let kept = Arc::clone(&audit);
+    let api = Api::start(&directory, None, kept, |request, _: &dyn Asker| {
+        let (Request::Rekey { key, .. } | Request::RekeyPool(_, key)) = request else {
+            return Ok(7_u32);
+        };
+        // As it is when a device cannot be had.
+        let secret = key.0.fetch().err();
+        Err(secret.map_or_else(|| "no".to_owned(), |error| error.to_string()))
+    });
+    let _api = api.expect("it listens");
+    let bodies = [
+        r#"{"key":"hunter2"}"#,
+        r#"{"key":"passphrase:hunter2"}"#,
+        r#"{"key":"hun\"ter2"}"#,
+        r#"{"key":{"hunter2":"hunter2"}}"#,
+        r#"{"key":["hunter2"]}"#,
+        r#"{"key":4815162342}"#,
+        r#"{"key":4815162342,"#,
+        r#"{"key":"file:hunter2"}"#,
+        r#"{"key":"command:hunter2"}"#,
+        r#"{"key":"command:/bin/false --password hunter2"}"#,
+        r#"{"key":"command:sh -c echo${IFS}hunter2>&2;exit${IFS}1"}"#,
+    ];
+    for body in bodies {
+        for target in ["/pools/p/key", "/devices/d/key"] {
+            let here = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+            let answer = say(here, &format!("PUT /api/v1{target}"), "", body);
+            assert!(!answer.starts_with("HTTP/1.1 200"), "{body}: {answer}");
+        }
+    }
+    let kept = fs::read_to_string(directory.join("audit.log")).expect("it is there");
+    assert_eq!(kept.lines().count(), 2 * bodies.len());
+    for secret in ["hunter2", "hun\"ter2", "hun\\", "4815162342"] {
+        assert!(!kept.contains(secret), "{kept}");
+    }
+}

@@ -428,3 +428,59 @@ fn over_tcp_a_token_is_needed() {
     // The socket of the owner needs none.
     assert_eq!(status(&directory), "");
 }
+
+/// When it is read anew who gets in, whoever follows events over TCP hears none any more and comes
+/// again; the owner of the socket goes on.
+#[test]
+fn who_follows_events_comes_again_when_tokens_are_read_anew() {
+    let directory = Scratch::new("revoked");
+    let tokens = directory.join("tokens");
+    fs::write(&tokens, "read 0123456789abcdef\n").expect("it is ours");
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let files = AccessFiles {
+        tokens: tokens.clone(),
+        tls: None,
+    };
+    let address = Tcp::open(any, files, &Listening::default()).expect("it is free");
+    let (at, renewal) = (address.local().expect("it has one"), address.renewal());
+    let (sent, was_sent) = mpsc::channel();
+    let audit = Arc::new(Audit::none());
+    let api = Api::start(
+        &directory,
+        Some(address),
+        audit,
+        move |_, asker: &dyn Asker| {
+            while asker.send(None) {
+                // The test need not wait any more.
+                let _ = sent.send(());
+            }
+            Ok::<u32, String>(7)
+        },
+    );
+    let _api = api.expect("it listens");
+    let get = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n";
+    let token = "Authorization: Bearer 0123456789abcdef\r\n";
+    let mut there = TcpStream::connect(at).expect("it listens");
+    there
+        .write_all(format!("{get}{token}\r\n").as_bytes())
+        .expect("it reads");
+    was_sent.recv().expect("it follows");
+    fs::write(&tokens, "read fedcba9876543210\n").expect("it is ours");
+    renewal.renew().expect("the file is good");
+    let mut all = String::new();
+    there.read_to_string(&mut all).expect("it ends in order");
+    assert!(all.starts_with("HTTP/1.1 200 OK"), "{all}");
+    // Nothing is left of what it was sent before it ended.
+    while was_sent.try_recv().is_ok() {}
+
+    let mut here = UnixStream::connect(directory.join(SOCKET)).expect("it listens");
+    here.write_all(format!("{get}\r\n").as_bytes())
+        .expect("it reads");
+    was_sent.recv().expect("it follows");
+    renewal.renew().expect("the file is good");
+    let mut some = [0; 4096];
+    for _ in 0..100 {
+        assert!(here.read(&mut some).expect("it goes on") > 0);
+    }
+}

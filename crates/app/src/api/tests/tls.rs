@@ -285,6 +285,9 @@ fn who_does_not_shake_hands_keeps_nobody_out() {
     let token = format!("Authorization: Bearer {TOKEN}\r\n");
     assert!(ask(&mut served, STATUS, &token).contains("200 OK"));
     let mut nothing = Vec::new();
+    // It has gone already, or it never does.
+    let patience = Some(std::time::Duration::from_secs(30));
+    silent[0].set_read_timeout(patience).expect("it is ours");
     // A connection that is closed with bytes unread ends so.
     let end = silent[0].read_to_end(&mut nothing);
     assert!(end.is_ok() || end.is_err_and(|it| it.kind() == std::io::ErrorKind::ConnectionReset));
@@ -460,4 +463,16 @@ fn a_command_asks_from_elsewhere() {
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).expect("it is ours");
     let refused = Remote::new("https://a", &by_token).expect_err("others may read it");
     assert!(refused.to_string().contains("chmod 600"), "{refused}");
+}
+
+/// A target that accepts and then says nothing is not waited for without end.
+#[test]
+fn a_command_does_not_wait_for_a_target_that_never_answers() {
+    let mute = std::net::TcpListener::bind(any()).expect("there is a port");
+    let at = mute.local_addr().expect("it has one");
+    let remote = Remote::new(&format!("https://{at}"), &RemoteFiles::default());
+    let remote = remote.expect("it is an address");
+    let place = Place::Remote(remote.with_patience(std::time::Duration::from_millis(50)));
+    let refused = ask_target::<u32>(&place, &Request::Status).expect_err("nobody answers");
+    assert!(refused.to_string().contains("timed out"), "{refused}");
 }

@@ -155,13 +155,26 @@ fn no_store_that_was_cut_and_damaged_is_served() {
     let half = fs::read(running.join(STORE)).expect("it is there");
     assert!(half != fs::read(home.join(STORE)).expect("it is there"));
     snapshot(&running, &victim);
+    // Who only looks sees what a start would, and leaves that to it.
+    let looked = || State::rehearse(&victim).and_then(content);
+    assert!(looked().expect("it can be repaired") == stored);
+    assert!(fs::read(victim.join(STORE)).expect("it is there") == half);
+    let left = |of: &Path| fs::metadata(of.join(journal)).map(|it| it.len()).ok();
+    assert!(left(&victim) > Some(0) && left(&victim) == left(&running));
     assert!(open(&victim, IfDamaged::Refuse).expect("it is repaired") == stored);
     let mut refused = 0;
     for seed in 0..160 {
         snapshot(&running, &victim);
         let file = if seed % 2 == 0 { STORE } else { journal };
         damage(&victim.join(file), &mut Rng::new(seed));
-        match open(&victim, IfDamaged::Refuse) {
+        let looked = looked();
+        let opened = open(&victim, IfDamaged::Refuse);
+        assert_eq!(
+            looked.is_ok(),
+            opened.is_ok(),
+            "seed {seed}, {file}: {looked:?}"
+        );
+        match opened {
             Ok(found) => assert!(found == stored, "seed {seed}, {file}"),
             Err(StateError::Refused(..)) => {
                 let restored = open(&victim, IfDamaged::Restore).expect("the copy is sound");
@@ -226,4 +239,17 @@ fn a_change_does_not_cover_damage() {
         matches!(refused, Err(StateError::Damaged(_))),
         "{refused:?}"
     );
+}
+
+/// Who only looks does not wait for ever for a program that holds the store.
+#[test]
+fn a_store_that_is_held_is_not_waited_for_without_end() {
+    let home = Scratch::new("damage-held");
+    drop(filled(&home));
+    let holder = Connection::open(home.join(STORE)).expect("it is sound");
+    holder.execute_batch("BEGIN EXCLUSIVE").expect("it is free");
+    let held = opening::rehearse_within(&home, std::time::Duration::from_millis(20));
+    assert!(matches!(held, Err(StateError::Busy(_))), "{held:?}");
+    drop(holder);
+    State::rehearse(&home).expect("it is free");
 }

@@ -127,12 +127,18 @@ impl Keys {
         let mut found = vec![None; PLACES];
         let mut settled = Settled::default();
         let mut missing = volumes.clone();
+        // Blocks with a place of which as many tell one key as another.
+        let mut tied = BTreeSet::new();
         for (place, found) in found.iter_mut().enumerate() {
             let read = sectors(&copies, place).concat().into_iter().flatten();
             let kept: Vec<Kept> = read.filter_map(|it| Kept::decode(uuid, it)).collect();
             let known = |kept: &Kept| volumes.contains(&kept.lineage);
             settled.erased += usize::from(!kept.iter().all(known));
-            *found = kept.into_iter().find(known);
+            let (chosen, is_tied) = most_told(kept.into_iter().filter(known));
+            if is_tied {
+                tied.insert(place / PER_BLOCK);
+            }
+            *found = chosen;
             if let Some(kept) = found {
                 missing.remove(&kept.lineage);
             }
@@ -157,6 +163,8 @@ impl Keys {
                     .into_iter()
                     .flatten()
                     .all(|sector| Kept::decode(uuid, sector).is_none());
+            // Which key is the right one cannot be told, so none of them is overwritten.
+            let is_unclear = is_unclear || tied.contains(&(place / PER_BLOCK));
             if is_unclear || differs == [false; 2] {
                 continue;
             }
@@ -169,7 +177,7 @@ impl Keys {
                 blocks.insert(place / PER_BLOCK);
             }
         }
-        settled.repaired -= settled.erased;
+        settled.repaired = settled.repaired.saturating_sub(settled.erased);
         for (copy, blocks) in changed.iter().enumerate() {
             keys.write(copy, blocks).await?;
         }
@@ -252,6 +260,22 @@ impl Keys {
     }
 }
 
+/// What most of those tell that can be read: one that has lost a write tells an older key. Whether
+/// others are told as often.
+fn most_told(kept: impl Iterator<Item = Kept>) -> (Option<Kept>, bool) {
+    let mut told: Vec<(Kept, usize)> = Vec::new();
+    for kept in kept {
+        match told.iter_mut().find(|(known, _)| *known == kept) {
+            Some((_, times)) => *times += 1,
+            None => told.push((kept, 1)),
+        }
+    }
+    let most = told.iter().map(|(_, times)| *times).max();
+    let mut first = told.into_iter().filter(|(_, times)| Some(*times) == most);
+    let chosen = first.next().map(|(kept, _)| kept);
+    (chosen, first.next().is_some())
+}
+
 /// Forgets all keys of a device, durably: zeroes are written over them and the header.
 pub(super) async fn erase_all(device: &dyn Device) -> Result<(), PoolError> {
     for first in KEY_HEADERS {
@@ -290,3 +314,31 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 const _: () = assert!(PLACES >= flashyard_logstore::MOST_VOLUMES);
 const _: () = assert!(KEY_HEADERS[0] + 1 == KEYS[0] && KEY_HEADERS[1] + 1 == KEYS[1]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(byte: u8) -> Kept {
+        Kept {
+            lineage: Lineage(1),
+            wrapped: Wrapped::from_bytes([byte; WRAPPED_BYTES]),
+        }
+    }
+
+    #[test]
+    fn what_most_tell_counts_and_a_tie_is_told() {
+        let cases: [(&[u8], Option<u8>, bool); 6] = [
+            (&[], None, false),
+            (&[1], Some(1), false),
+            (&[1, 2, 2], Some(2), false),
+            (&[2, 1, 2, 2], Some(2), false),
+            (&[1, 2, 2, 1], Some(1), true),
+            (&[3, 1, 2, 2], Some(2), false),
+        ];
+        for (told, chosen, is_tied) in cases {
+            let found = most_told(told.iter().map(|&byte| kept(byte)));
+            assert_eq!(found, (chosen.map(kept), is_tied), "{told:?}");
+        }
+    }
+}

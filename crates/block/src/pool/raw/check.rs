@@ -32,7 +32,7 @@ pub(in crate::pool) fn check(device: &dyn Device, found: Found<Metadata>) -> Rep
 fn tell(repair: Repair<'_>) -> String {
     match repair {
         Repair::Rewrite(name, why) => format!(
-            "the {name} copy is not usable: {why}; the next change of the pool writes it anew from the other one"
+            "the {name} copy is not usable: {why}; opening the pool writes it anew from the other one"
         ),
         Repair::Older => {
             "one copy is older: a change was cut off; the next change repairs it".into()

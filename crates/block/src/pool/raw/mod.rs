@@ -94,20 +94,29 @@ impl RawPool {
         Ok(Self::new(rt, device, metadata, newest))
     }
 
-    /// Opens the pool of which `found` is on a device, with the newest valid state. Writes nothing.
-    pub(super) fn open(
+    /// Opens the pool of which `found` is on a device, with the newest valid state. Where a copy of
+    /// it is lost, on a member of the device or on all, it is written anew, unless nothing can be.
+    pub(super) async fn open(
         rt: &Rt,
         device: SharedDevice,
         found: Found<Metadata>,
     ) -> Result<Self, PoolError> {
         let newest = found.newest()?;
-        let mut metadata: Metadata = newest.content;
+        let is_lost = newest.other == Other::Unusable || newest.uneven.contains(&true);
+        let (mut metadata, mut place): (Metadata, usize) = (newest.content, newest.place);
         fit(&mut metadata, &device)?;
-        if newest.other == Other::Unusable {
-            // The lost copy may have given away what this one calls clean.
+        if is_lost {
+            // What is lost may have given away what this one calls clean.
             metadata.clean = Runs::default();
         }
-        Ok(Self::new(rt, device, metadata, newest.place))
+        if is_lost && !device.info().read_only {
+            // A state of its own: the copies that are there call more clean.
+            metadata.generation = copies::after(metadata.generation)?;
+            let start = Start(&*device);
+            let prepared = superblock::prepare(&start, &metadata)?;
+            place = superblock::commit(&start, prepared, place).await?;
+        }
+        Ok(Self::new(rt, device, metadata, place))
     }
 
     /// Creates volumes in one change: all of them, or none if one cannot be. Gives them in the

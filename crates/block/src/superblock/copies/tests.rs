@@ -269,6 +269,33 @@ fn the_newest_of_all_devices_counts_and_is_written_to_the_others() {
     assert_eq!(memory.found().uneven, [false; 2]);
 }
 
+/// Of one generation there is one content: with two of them at a place none counts, and the other
+/// place does.
+#[test]
+fn devices_that_contradict_each_other_at_a_place_are_not_chosen_from() {
+    let mut memory = Memory::new();
+    memory.mirrors = vec![Memory::new()];
+    memory.commit(&note(2, "a"), 0).expect("there is power");
+    let other = encode(&note(2, "b"));
+    memory.mirrors[0].store(0, &other).expect("there is power");
+    let found = memory.found();
+    let Decoded::Damaged(why) = &found.copies[0] else {
+        panic!("{found:?}");
+    };
+    assert!(why.contains("other content"), "{why}");
+    assert_eq!(found.uneven, [true, false]);
+    let newest = found.newest().expect("the other place is whole");
+    assert_eq!((&*newest.content.text, newest.place), ("a", 1));
+    now(repair(&memory, &newest)).expect("there is power");
+    assert_eq!(memory.mirrors[0].found().copies, memory.found().copies);
+    // A later state on a third device is none of the two.
+    memory.mirrors.push(Memory::new());
+    memory.mirrors[0].store(0, &other).expect("there is power");
+    let later = encode(&note(3, "c"));
+    memory.mirrors[1].store(0, &later).expect("there is power");
+    assert_eq!(memory.found().copies[0], Decoded::Valid(note(3, "c")));
+}
+
 /// Nothing is there if one device says so and another cannot be read.
 #[test]
 fn what_one_device_cannot_read_is_what_another_holds() {
