@@ -320,6 +320,12 @@ impl Pool {
         self.mapped()?.changes(volume, since, until, from).await
     }
 
+    /// Bytes that deleting a snapshot would free: those that it stores and the next snapshot, or the
+    /// volume, has not got. Its clones are not looked at.
+    pub async fn freed_by(&self, volume: &str, snapshot: &str) -> Result<u64, PoolError> {
+        self.mapped()?.freed_by(volume, snapshot).await
+    }
+
     fn mapped(&self) -> Result<&MappedPool, PoolError> {
         match self {
             Self::Raw(_) => Err(PoolError::NoSnapshots),
