@@ -44,6 +44,17 @@ pub enum Pool {
     Mapped(MappedPool),
 }
 
+/// What became of a pool that was to be forgotten unopened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgotten {
+    /// Its keys are overwritten, and the device holds no pool any more.
+    Erased,
+    /// There was no pool on the device.
+    Absent,
+    /// Another pool is on the device, and stays.
+    Other,
+}
+
 impl Pool {
     /// Makes the device a raw pool without volumes. Refuses a device that holds a pool or something
     /// else that is known, unless `force`; what is there is lost then.
@@ -340,6 +351,23 @@ impl Pool {
         match self {
             Self::Raw(pool) => pool.destroy().await,
             Self::Mapped(pool) => pool.destroy().await,
+        }
+    }
+
+    /// Takes the encrypted pool with this UUID off its device without opening it, so without its
+    /// key: first all its keys are overwritten, durably, so that no one can read its volumes again.
+    /// May be repeated after a power cut. Nothing is written where something else is.
+    pub async fn forget_encrypted(
+        device: &SharedDevice,
+        uuid: [u8; 16],
+    ) -> Result<Forgotten, PoolError> {
+        match find_other(device).await? {
+            Some(found) => match found.newest() {
+                Err(Unusable::Absent) => Ok(Forgotten::Absent),
+                Err(why) => Err(why.into()),
+                Ok(_) => Ok(Forgotten::Other),
+            },
+            None => MappedPool::forget_encrypted(&**device, uuid).await,
         }
     }
 
