@@ -179,7 +179,7 @@ impl Pool {
         }
     }
 
-    /// Takes up the space by which the device has grown since the pool was opened.
+    /// Takes up the space by which the device, or its medium, has grown since the pool was opened.
     pub async fn extend(&self) -> Result<(), PoolError> {
         match self {
             Self::Raw(pool) => pool.extend().await,
