@@ -377,6 +377,7 @@ impl From<ArrayError> for Fault {
             ArrayError::NoMember(_)
             | ArrayError::Newer(..)
             | ArrayError::NoCopy(_)
+            | ArrayError::AllOld(_)
             | ArrayError::Device(..)
             | ArrayError::Closed => Self::Unavailable(Unavailable::Array(error)),
         }
