@@ -3,6 +3,7 @@
 use super::Stack;
 use super::turns::{Mode, Object, Wants};
 use crate::control::{ArrayChange, Destination, KindName, Request, SnapshotChange};
+use crate::graph::{Node, NodeId};
 use crate::spec::{DeviceSpec, FunctionSpec, PoolSpec, VolumeSpec};
 use crate::state::Kind;
 
@@ -24,6 +25,17 @@ impl Stack {
                 };
                 names.fold(wants, |wants, name| wants.and(name, Mode::Kept))
             }
+            Request::ChangeArray {
+                name,
+                change: ArrayChange::Start { .. },
+            } => match self.to_start(name) {
+                Ok((_, id)) => self.wants_of_all_on(id),
+                Err(_) => Wants::change(Object::Pool(name.clone())),
+            },
+            Request::StartDevice(name) => match self.device(name) {
+                Ok((id, _)) => self.wants_of_all_on(id),
+                Err(_) => Wants::change(Object::Device(name.clone())),
+            },
             Request::ChangeArray { name, change } => self.wants_of_array(name, change),
             Request::CreatePool { spec, .. } => wants_of_pool(spec),
             Request::ImportPool { spec, tenant, .. } => {
@@ -87,12 +99,14 @@ impl Stack {
                 Wants::change(Object::Device(name.clone()))
                     .and(Object::Device(device.clone()), Mode::Changed)
             }
-            Request::Delete(KindName::Pool, name) | Request::RekeyPool(name, _) => {
-                match self.pool(name) {
-                    Ok((_, record)) => wants_of_pool(&record.spec),
-                    Err(_) => Wants::change(Object::Pool(name.clone())),
-                }
-            }
+            Request::Delete(KindName::Pool, name)
+            | Request::ErasePool(name)
+            | Request::GrowPool(name)
+            | Request::SetPool { name, .. }
+            | Request::RekeyPool(name, _) => match self.pool(name) {
+                Ok((_, record)) => wants_of_pool(&record.spec),
+                Err(_) => Wants::change(Object::Pool(name.clone())),
+            },
             Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
             Request::Status
             | Request::Health(_)
@@ -143,6 +157,18 @@ impl Stack {
         };
         names.into_iter().fold(wants, |wants, name| {
             wants.and(Object::Device(name.clone()), Mode::Changed)
+        })
+    }
+
+    /// A device or pool, and all that stands on it.
+    fn wants_of_all_on(&self, id: NodeId) -> Wants {
+        let all = self.graph.in_order().into_iter();
+        let all = all.filter(|node| self.graph.all_under(*node).contains(&id));
+        all.fold(Wants::default(), |wants, node| match self.graph.get(node) {
+            Some(Node::Device(device)) => wants.and_all(wants_of_device(&device.spec)),
+            Some(Node::Pool(pool)) => wants.and_all(wants_of_pool(&pool.spec)),
+            Some(Node::Volume(volume)) => wants.and_all(wants_of_volume(&volume.record.spec)),
+            _ => wants,
         })
     }
 

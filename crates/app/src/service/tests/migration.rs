@@ -173,6 +173,8 @@ fn without_the_store_a_volume_is_found_once() {
                     name: pool.into(),
                     kind: None,
                     key: None,
+                    compression: None,
+                    chunk: None,
                     devices: vec![device.into()],
                 },
                 tenant: Some("a".into()),
