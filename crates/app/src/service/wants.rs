@@ -192,7 +192,14 @@ impl Stack {
     /// A volume that there is, or may be.
     fn wants_of_present(&self, name: &str) -> Wants {
         match self.volume(name) {
-            Ok((_, volume)) => wants_of_volume(&volume.record.spec),
+            Ok((_, volume)) => {
+                let wants = wants_of_volume(&volume.record.spec);
+                let moving = volume.record.moving.as_ref();
+                let left = moving.and_then(|moving| moving.left_device()).into_iter();
+                left.fold(wants, |wants, device| {
+                    wants.and(Object::Device(device.to_owned()), Mode::Changed)
+                })
+            }
             Err(_) => Wants::change(Object::Volume(name.to_owned())),
         }
     }
