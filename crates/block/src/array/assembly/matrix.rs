@@ -222,7 +222,7 @@ fn every_subset_of_members_in_any_order() {
         let base = record_of(shape);
         let (members, mut outcomes) = (base.members.len(), [0; 4]);
         for bits in 0..1u32 << members {
-            let found = |at| match bits & 1 << at {
+            let found = |at: usize| match bits & 1 << at {
                 0 => Found::Away,
                 _ => Found::Good,
             };
@@ -309,7 +309,8 @@ fn what_cannot_be_told_apart_is_refused_in_every_redundancy() {
             let with = |change: &dyn Fn(&mut Vec<Candidate>)| {
                 let mut given = given.clone();
                 change(&mut given);
-                given.rotate_left(at % given.len());
+                let turn = at % given.len();
+                given.rotate_left(turn);
                 let forced = assemble(&given, None, true, 5).err();
                 let refused = assemble(&given, None, false, 5).err();
                 assert_eq!(forced, refused, "nobody can say which of them is right");
