@@ -286,8 +286,8 @@ pub enum PoolCommand {
     Delete {
         /// Its name
         name: String,
-        /// Overwrite all keys of an encrypted pool, even if it cannot be opened; its volumes go with
-        /// it then
+        /// Overwrite all keys of an encrypted pool, even if it cannot be opened; its volumes go
+        /// with it then
         #[arg(long, help_heading = "Encryption")]
         erase: bool,
         /// Do not ask: with --erase all data in it are lost

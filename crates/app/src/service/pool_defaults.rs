@@ -1,5 +1,5 @@
-//! What a mapped pool has for its volumes: how those are compressed, and in which chunks, that do not
-//! say it when they are made. Volumes that are there stay as they are.
+//! What a mapped pool has for its volumes: how those are compressed, and in which chunks, that do
+//! not say it when they are made. Volumes that are there stay as they are.
 
 use flashyard_block::pool::VolumeForm;
 
@@ -34,8 +34,8 @@ impl Work<'_> {
 }
 
 impl Stack {
-    /// Compression and chunk of a new volume: as it says, else as its pool says, else chunks that go
-    /// with the compression.
+    /// Compression and chunk of a new volume: as it says, else as its pool says, else chunks that
+    /// go with the compression.
     pub(super) fn form_of_new(&self, spec: &VolumeSpec) -> (Option<CompressionName>, Option<Size>) {
         let defaults = self.defaults_of(spec);
         let (compression, chunk) = defaults.map_or((None, None), |it| (it.compression, it.chunk));

@@ -76,8 +76,8 @@ impl Work<'_> {
         self.view_one(KindName::Pool, name)
     }
 
-    /// Deletes an encrypted pool. One that could not be opened, since its key is lost, goes with all
-    /// its volumes: nobody can read them, and none can be deleted without the pool.
+    /// Deletes an encrypted pool. One that could not be opened, since its key is lost, goes with
+    /// all its volumes: nobody can read them, and none can be deleted without the pool.
     pub(super) fn erase_pool(&mut self, name: &str) -> Result<View, Fault> {
         let (id, record) = self.pool(name)?;
         let (spec, uuid) = (record.spec.clone(), record.uuid.into_bytes());

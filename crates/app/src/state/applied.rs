@@ -192,6 +192,7 @@ impl Before {
             Self::Target(_) => None,
             Self::Device(name, _) => Some((Kind::Device, name)),
             Self::Pool(name) | Self::FoundPool(name) => Some((Kind::Pool, name)),
+            Self::ChangedPool(spec) => Some((Kind::Pool, &spec.name)),
             Self::Tenant(name, _) => Some((Kind::Tenant, name)),
             Self::Volume(name, _) => Some((Kind::Volume, name)),
             Self::Function(name, _) => Some((Kind::Function, name)),

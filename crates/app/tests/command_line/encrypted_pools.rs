@@ -243,8 +243,8 @@ fn what_is_deleted_leaves_no_key() {
     assert!(start.iter().all(|byte| *byte == 0));
 }
 
-/// A key that could not be had at the start is given later, to a pool and to a device under one; what
-/// stands on them is served then.
+/// A key that could not be had at the start is given later, to a pool and to a device under one;
+/// what stands on them is served then.
 #[test]
 fn a_key_that_comes_later_opens_what_waits_for_it() {
     let scratch = Scratch::new("vault-later");

@@ -23,8 +23,8 @@ use flashyard_runtime::Rt;
 pub use check::check;
 pub use error::PoolError;
 pub use facts::{
-    Changes, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, ReadOnly, Report, Scrub, SnapshotInfo,
-    TenantSpace, VolumeForm, VolumeInfo,
+    Changes, Forgotten, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, ReadOnly, Report, Scrub,
+    SnapshotInfo, TenantSpace, VolumeForm, VolumeInfo,
 };
 pub use mapped::{KeyHeader, LEAST_BYTES, MappedOptions, MappedPool};
 pub use raw::RawPool;
@@ -42,17 +42,6 @@ pub enum Pool {
     Raw(RawPool),
     /// See [`Kind::Mapped`].
     Mapped(MappedPool),
-}
-
-/// What became of a pool that was to be forgotten unopened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forgotten {
-    /// Its keys are overwritten, and the device holds no pool any more.
-    Erased,
-    /// There was no pool on the device.
-    Absent,
-    /// Another pool is on the device, and stays.
-    Other,
 }
 
 impl Pool {
@@ -331,8 +320,8 @@ impl Pool {
         self.mapped()?.changes(volume, since, until, from).await
     }
 
-    /// Bytes that deleting a snapshot would free: those that it stores and the next snapshot, or the
-    /// volume, has not got. Its clones are not looked at.
+    /// Bytes that deleting a snapshot would free: those that it stores and the next snapshot, or
+    /// the volume, has not got. Its clones are not looked at.
     pub async fn freed_by(&self, volume: &str, snapshot: &str) -> Result<u64, PoolError> {
         self.mapped()?.freed_by(volume, snapshot).await
     }

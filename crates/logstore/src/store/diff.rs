@@ -114,8 +114,8 @@ impl Store {
         self.progress = true;
     }
 
-    /// Sectors of a chunk that nobody needs without the older version, which has it from `layer`: it
-    /// is stored there, or in one before it that goes and leaves it behind.
+    /// Sectors of a chunk that nobody needs without the older version, which has it from `layer`:
+    /// it is stored there, or in one before it that goes and leaves it behind.
     fn freed_at(&mut self, differ: &Differ, layer: Option<Lineage>) -> Result<u64, u32> {
         let Some(layer) = layer else {
             return Ok(0);

@@ -18,9 +18,9 @@ use super::label::Label;
 use super::layout::{self, Signpost};
 use super::{Entry, Inner, MappedOptions, MappedPool};
 use crate::copies::read_each;
-use crate::pool::Forgotten;
 use crate::pool::copies::Start;
 use crate::pool::error::{PoolError, device_error};
+use crate::pool::facts::Forgotten;
 use crate::superblock::{self, Found, Raw};
 use crate::{Device, Overlay, SharedDevice};
 
