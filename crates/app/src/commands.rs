@@ -5,6 +5,7 @@ mod events;
 mod function;
 mod health;
 mod place;
+mod pool;
 mod snapshots;
 
 use std::fs;
@@ -18,21 +19,18 @@ use serde_json::Value;
 use crate::api;
 use crate::cli::{
     ApplyArgs, BackupArgs, DeviceArgs, DeviceCommand, ExportArgs, MoveGoalArgs, OnOff,
-    PartitionArgs, PartitionCommand, PoolArgs, PoolCommand, Reach, RestoreArgs, TargetArgs,
-    TargetCommand, TargetSetArgs, TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand,
-    WhyArgs,
+    PartitionArgs, PartitionCommand, Reach, RestoreArgs, TargetArgs, TargetCommand, TargetSetArgs,
+    TenantArgs, TenantCommand, UnitsArgs, VolumeArgs, VolumeCommand, WhyArgs,
 };
 use crate::control::{
-    AppliedView, ArrayChange, ArrayHow, Destination, How, KindName, NewForm, Page, Request,
-    TenantChange, VolumeChange,
+    AppliedView, Destination, How, KindName, NewForm, Page, Request, TenantChange, VolumeChange,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
 use crate::out::{say, say_line};
 use crate::spec::{
-    ArraySpec, CompressionName, ContentName, DeviceSpec, Document, FlatDevice, KeyText,
-    PartitionSpec, PolicyName, PoolSpec, Size, TargetSettings, TenantSpec, VolumeKind, VolumeSpec,
-    is_file,
+    CompressionName, ContentName, DeviceSpec, Document, FlatDevice, KeyText, PartitionSpec, Size,
+    TargetSettings, TenantSpec, VolumeSpec, is_file,
 };
 use crate::state;
 use crate::table;
@@ -42,6 +40,7 @@ pub use events::events;
 pub use function::function;
 pub use health::{health, metrics, status};
 pub use place::{default_state, place};
+pub use pool::pool;
 pub use snapshots::snapshot;
 
 /// `flashyard device …`.
@@ -70,6 +69,7 @@ pub fn device(args: DeviceArgs) -> Result<(), Failure> {
             Request::EraseKey(name)
         }
         DeviceCommand::Delete { name, .. } => Request::Delete(KindName::Device, name),
+        DeviceCommand::Start { name } => Request::StartDevice(name),
         DeviceCommand::Rekey { name, key } => Request::Rekey {
             name,
             key: from_here(key)?,
@@ -213,119 +213,6 @@ pub fn partition(args: PartitionArgs) -> Result<(), Failure> {
             cut(device, units, op),
             policy,
         )),
-    };
-    run(&args.reach, &request)
-}
-
-/// `flashyard pool …`.
-pub fn pool(args: PoolArgs) -> Result<(), Failure> {
-    let request = match args.command {
-        PoolCommand::List => Request::List(KindName::Pool, Page::first()),
-        PoolCommand::Show { name } => Request::Show(KindName::Pool, name),
-        PoolCommand::Import {
-            name,
-            device: None,
-            devices,
-            degraded,
-            block_size,
-            tenant,
-            key,
-            list: _,
-        } => {
-            let array = ArraySpec::found_on(devices);
-            let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            let form = encrypted(key)?;
-            let request = Request::on_array(device, form, tenant, ArrayHow::found(degraded));
-            return show(&args.reach, &request, table::print_import);
-        }
-        PoolCommand::Import {
-            name,
-            device: Some(device),
-            tenant,
-            key,
-            list,
-            ..
-        } => {
-            let (kind, key) = encrypted(key)?;
-            let spec = PoolSpec {
-                name,
-                devices: vec![device],
-                kind,
-                key,
-            };
-            let request = Request::ImportPool { spec, tenant, list };
-            return show(&args.reach, &request, table::print_import);
-        }
-        PoolCommand::Start { name, degraded } => {
-            Request::change_array(name, ArrayChange::Start { degraded })
-        }
-        PoolCommand::Add {
-            name,
-            devices,
-            spare,
-            force,
-        } => match spare.is_empty() {
-            true => Request::change_array(name, ArrayChange::Add { devices, force }),
-            false => {
-                let devices = spare;
-                Request::change_array(name, ArrayChange::AddSpares { devices, force })
-            }
-        },
-        PoolCommand::Replace {
-            name,
-            device: old,
-            with: new,
-            force,
-        } => Request::change_array(name, ArrayChange::Replace { old, new, force }),
-        PoolCommand::Remove { name, device } => {
-            Request::change_array(name, ArrayChange::Remove { device })
-        }
-        PoolCommand::Scrub { name, stop } => {
-            Request::change_array(name, ArrayChange::Scrub { stop })
-        }
-        PoolCommand::Rekey { name, key } => Request::RekeyPool(name, from_here(key)?),
-        PoolCommand::Delete { name } => Request::Delete(KindName::Pool, name),
-        PoolCommand::Create {
-            name,
-            device: None,
-            devices,
-            redundancy,
-            copies,
-            safe_read,
-            spare,
-            block_size,
-            kind,
-            key,
-            force,
-        } => {
-            let array = ArraySpec {
-                devices,
-                spares: spare,
-                redundancy,
-                copies,
-                safe_read: safe_read.then_some(true),
-                uuid: None,
-            };
-            let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
-            let key = key.map(from_here).transpose()?;
-            Request::on_array(device, (kind, key), None, ArrayHow::made(force))
-        }
-        PoolCommand::Create {
-            name,
-            device: Some(device),
-            kind,
-            key,
-            force,
-            ..
-        } => Request::CreatePool {
-            spec: PoolSpec {
-                name,
-                devices: vec![device],
-                kind,
-                key: key.map(from_here).transpose()?,
-            },
-            force,
-        },
     };
     run(&args.reach, &request)
 }
@@ -658,12 +545,6 @@ fn show<T: DeserializeOwned>(
 fn from_here(key: KeyText) -> Result<KeyText, Invalid> {
     let here = std::env::current_dir().map_err(|error| Invalid::Path(".".to_owned(), error))?;
     Ok(key.within(&here))
-}
-
-/// What is said of a pool that is imported with a key: only mapped ones have one.
-fn encrypted(key: Option<KeyText>) -> Result<(Option<VolumeKind>, Option<KeyText>), Invalid> {
-    let kind = key.is_some().then_some(VolumeKind::Mapped);
-    Ok((kind, key.map(from_here).transpose()?))
 }
 
 /// Paths are meant from where the user stands, which is not where the target runs.

@@ -90,6 +90,19 @@ pub enum Request {
     RekeyPool(String, KeyText),
     /// An encrypted device less, and its key forgotten.
     EraseKey(String),
+    /// Opens a device that could not be opened at the start, with what stands on it.
+    StartDevice(String),
+    /// Has a pool use what its device has grown by.
+    GrowPool(String),
+    /// Changes what a pool has for new volumes.
+    SetPool {
+        /// Which.
+        name: String,
+        /// What is to change.
+        change: PoolChange,
+    },
+    /// Deletes an encrypted pool, with its volumes if it could not be opened.
+    ErasePool(String),
     /// A device made of others, new or as it is on them, and a pool on it.
     CreateArray {
         /// What it is to be.
@@ -295,6 +308,7 @@ impl Request {
             Self::CreateDevice(_)
             | Self::CreateDeviceOver(_)
             | Self::Rekey { .. }
+            | Self::StartDevice(_)
             | Self::SetDevice { .. }
             | Self::SetFaults { .. } => KindName::Device.plural(),
             // What was found in a pool is not shown as a pool is.
@@ -303,9 +317,11 @@ impl Request {
                 Some(_) => KindName::Pool.plural(),
                 None => KindName::Device.plural(),
             },
-            Self::CreatePool { .. } | Self::RekeyPool(..) | Self::ChangeArray { .. } => {
-                KindName::Pool.plural()
-            }
+            Self::CreatePool { .. }
+            | Self::SetPool { .. }
+            | Self::GrowPool(_)
+            | Self::RekeyPool(..)
+            | Self::ChangeArray { .. } => KindName::Pool.plural(),
             Self::CreateTenant { .. } | Self::SetTenant { .. } | Self::RenameTenant { .. } => {
                 KindName::Tenant.plural()
             }
@@ -364,6 +380,18 @@ pub enum VolumeChange {
     Reserve(Size),
     /// Whether writes are refused.
     ReadOnly(bool),
+}
+
+/// What is to change of what a pool has for new volumes; what is not given stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PoolChange {
+    /// How they are compressed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionName>,
+    /// Their chunks; 0 is what goes with their compression.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<Size>,
 }
 
 /// What is to change in a tenant; what is not given stays.

@@ -209,7 +209,10 @@ impl Node {
                 let pool = spec.pool.as_deref().map(|name| (Kind::Pool, name));
                 let place = pool.or_else(|| Some((Kind::Device, spec.device.as_deref()?)));
                 let tenant = (Kind::Tenant, spec.tenant.as_str());
-                place.into_iter().chain([tenant]).collect()
+                let moving = volume.record.moving.as_ref();
+                let left = moving.and_then(|moving| moving.left_device());
+                let left = left.map(|name| (Kind::Device, name));
+                place.into_iter().chain([tenant]).chain(left).collect()
             }
             Self::Function(function) => vec![(Kind::Tenant, function.spec.tenant.as_str())],
         }

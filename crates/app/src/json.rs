@@ -115,6 +115,8 @@ const KEYS: [(&str, &[&str]); 17] = [
             "devices",
             "kind",
             "key",
+            "compression",
+            "chunk_bytes",
             "uuid",
             "size",
             "free_bytes",
@@ -415,6 +417,7 @@ mod tests {
                 json!([{"name": "p", "more": 1}]),
                 json!({"schema_version": 2, "pools": [{
                     "name": "p", "devices": null, "kind": null, "key": null, "uuid": null, "size": null,
+                    "compression": null, "chunk_bytes": null,
                     "free_bytes": null, "used_bytes": null, "reserved_bytes": null, "logical_bytes": null, "snapshot_bytes": null,
                     "written_bytes": null, "stored_bytes": null, "compression_ratio": null, "space_hint": null,
                     "array_uuid": null, "members": [], "rebuild_percent": null, "rebuild_left_seconds": null,

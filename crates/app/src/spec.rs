@@ -95,9 +95,26 @@ pub struct PoolSpec {
     /// gets a key of its own; not encrypted if not given; `pool rekey` changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyText>,
+    /// How new volumes of a mapped pool are compressed that do not say it, `none`, `lz4` or `zstd`;
+    /// `none` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionName>,
+    /// The chunks of new volumes of a mapped pool that do not say it, 4KiB or 16KiB; what goes with
+    /// their compression if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<Size>,
 }
 
 impl PoolSpec {
+    /// As it is kept: what holds where nothing is said is not said.
+    #[must_use]
+    pub fn normal(mut self) -> Self {
+        self.kind = VolumeKind::normal(self.kind);
+        self.compression = CompressionName::normal(self.compression);
+        self.chunk = self.chunk.filter(|chunk| chunk.0 > 0);
+        self
+    }
+
     /// The device under it: `check` has let in one, and no more.
     pub fn device(&self) -> &str {
         self.devices.first().map_or("", String::as_str)

@@ -113,6 +113,13 @@ pub trait Device {
         Health::default()
     }
 
+    /// Takes up what its medium has grown by since it was opened. A device whose size is that of
+    /// another one passes it on. What is on the new part is not known: nobody asks for it but who
+    /// cleans space before giving it away.
+    fn take_growth(&self) -> Result<(), IoError> {
+        Ok(())
+    }
+
     /// Bytes that it has moved by itself since it was opened, such as for garbage collection;
     /// nothing if it does not report that.
     fn moved(&self) -> Option<u64> {

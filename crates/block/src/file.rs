@@ -308,6 +308,18 @@ impl Device for FileDevice {
         }
     }
 
+    fn take_growth(&self) -> Result<(), IoError> {
+        let inner = &self.inner;
+        let size = inner.file.size();
+        let size = size.map_err(|error| io_error(&error, IoError::Read))?;
+        let blocks = size / u64::from(inner.block_size);
+        if blocks > inner.blocks.get() {
+            inner.blocks.set(blocks);
+            inner.blank.set(false);
+        }
+        Ok(())
+    }
+
     /// Looks whether the file is as long as it was, too.
     fn health(&self) -> Health {
         self.inner.look_at_end();

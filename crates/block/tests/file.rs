@@ -349,3 +349,53 @@ fn a_block_device_respects_its_sectors() {
         behaves_as_an_array(&device, 6, 200).await;
     });
 }
+
+/// What a file or disk has grown by is there when somebody asks for it, and not before; what a file
+/// has lost is not taken up.
+#[test]
+fn what_was_made_longer_is_taken_up_when_it_is_asked_for() {
+    let directory = Scratch::new("longer");
+    let path = directory.join("file");
+    let resize = |path: &Path, bytes: u64| {
+        let file = std::fs::File::options().write(true).open(path);
+        file.unwrap().set_len(bytes).unwrap();
+    };
+    run({
+        let path = path.clone();
+        async move |rt: Rt| {
+            let device = open(&rt, &path, options(4096, 8 * MIB)).await.unwrap();
+            let blocks = || device.info().blocks * 4096;
+            assert!(device.is_blank());
+            device.take_growth().unwrap();
+            assert_eq!((blocks(), device.is_blank()), (8 * MIB, true));
+            // Half a block is none.
+            resize(&path, 12 * MIB + 100);
+            assert_eq!(blocks(), 8 * MIB);
+            device.take_growth().unwrap();
+            assert_eq!((blocks(), device.is_blank()), (12 * MIB, false));
+            write(&device, 12 * MIB / 4096 - 1, 4096, 7).await.unwrap();
+            resize(&path, 8 * MIB);
+            device.take_growth().unwrap();
+            assert_eq!(blocks(), 12 * MIB);
+            assert_eq!(flush(&device).await, Err(IoError::Write), "it was cut");
+        }
+    });
+    resize(&path, 8 * MIB);
+    let Some(disk) = Loop::new(&path, 4096) else {
+        println!("skipped: no loop device can be made here (root and losetup are needed)");
+        return;
+    };
+    let device = disk.to_path_buf();
+    run(async move |rt: Rt| {
+        let opened = FileDevice::open_block(&rt, &device, 4096, false).unwrap();
+        resize(&path, 16 * MIB);
+        let grown = std::process::Command::new("losetup")
+            .arg("--set-capacity")
+            .arg(&device)
+            .status();
+        assert!(grown.unwrap().success());
+        assert_eq!(opened.info().blocks, 8 * MIB / 4096);
+        opened.take_growth().unwrap();
+        assert_eq!(opened.info().blocks, 16 * MIB / 4096);
+    });
+}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use encrypted::{create, open, secret, try_open};
 use flashyard_block::pool::{
-    KeyHeader, NewSnapshot, NewVolume, Pool, PoolError, VolumeForm, check,
+    Forgotten, KeyHeader, Kind, NewSnapshot, NewVolume, Pool, PoolError, VolumeForm, check,
 };
 use flashyard_block::superblock::seal;
 use flashyard_block::{DeviceExt, IoError, SharedDevice, Tag, Verdict};
@@ -618,5 +618,73 @@ fn a_cut_while_the_secret_changes_leaves_one_that_opens() {
             assert_eq!(read(&*volume, 0, BLOCK).await, Ok(vec![9; BLOCK]));
             pool.close().await;
         }
+    });
+}
+
+/// A pool is forgotten without its key, and the power is cut at every write of it: what is left can
+/// be forgotten again, and no key is left then.
+#[test]
+fn a_pool_that_nobody_can_open_is_forgotten_with_all_its_keys() {
+    run(async |rt: Rt| {
+        let disk = disk();
+        let pool = create(&rt, &disk.shared(), UUID, true).await;
+        let volume = pool.create_volume("v", [1; 16], MIB as u64).await;
+        fill(&volume.expect("there is room"), 9).await;
+        pool.close().await;
+        let key = keys(&disk.content(), 0).into_values().next().expect("one");
+        let before = disk.happened();
+        let other = Pool::forget_encrypted(&disk.shared(), [8; 16]).await;
+        assert_eq!(other, Ok(Forgotten::Other));
+        assert!(only_flushed(&disk, before), "another pool stays as it is");
+        let forgotten = Pool::forget_encrypted(&disk.shared(), UUID).await;
+        assert_eq!(forgotten, Ok(Forgotten::Erased));
+        let (events, blank) = (disk.events(), vec![0; 33 * MIB]);
+        let mut outcomes = BTreeMap::new();
+        for happened in before..=events.len() {
+            for seed in 0..4 {
+                let left = after_cut(&blank, &events[..happened], seed);
+                let signpost = |block| holds(&left[block * BLOCK..][..BLOCK], &UUID);
+                let is_there = [0, 256].into_iter().any(signpost);
+                let left = Disk::new(BLOCK as u32, left, 1);
+                let again = Pool::forget_encrypted(&left.shared(), UUID).await;
+                let again = again.unwrap_or_else(|why| panic!("cut after {happened}: {why}"));
+                assert_eq!(again == Forgotten::Erased, is_there, "cut after {happened}");
+                *outcomes.entry(format!("{again:?}")).or_insert(0) += 1;
+                let content = left.content();
+                assert!(!holds(&content[..LOG], &key), "cut after {happened}");
+                for first in HEADERS {
+                    let area = &content[first..first + 121 * BLOCK];
+                    assert!(area.iter().all(|byte| *byte == 0), "cut after {happened}");
+                }
+            }
+        }
+        assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+        let opened = Pool::open(&rt, disk.shared()).await.err();
+        assert_eq!(opened, Some(PoolError::NotAPool));
+    });
+}
+
+fn only_flushed(disk: &Disk, since: usize) -> bool {
+    let all = disk.events().split_off(since);
+    all.iter().all(|event| matches!(event, Event::Flush))
+}
+
+#[test]
+fn only_an_encrypted_pool_is_forgotten_unopened() {
+    run(async |rt: Rt| {
+        for kind in [Kind::Raw, Kind::Mapped] {
+            let disk = disk();
+            let made = Pool::create_kind(&rt, disk.shared(), UUID, kind, false).await;
+            made.expect("it holds nothing").close().await;
+            let before = disk.happened();
+            let forgotten = Pool::forget_encrypted(&disk.shared(), UUID).await;
+            match kind {
+                Kind::Raw => assert_eq!(forgotten, Ok(Forgotten::Other)),
+                Kind::Mapped => assert_eq!(forgotten, Err(PoolError::NotEncrypted)),
+            }
+            assert!(only_flushed(&disk, before));
+        }
+        let blank = Pool::forget_encrypted(&disk().shared(), UUID).await;
+        assert_eq!(blank, Ok(Forgotten::Absent));
     });
 }

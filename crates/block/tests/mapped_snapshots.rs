@@ -282,3 +282,68 @@ fn a_long_difference_comes_in_parts() {
         pool.close().await;
     });
 }
+
+/// What a snapshot would free is what it frees, in blocks of 4 KiB.
+#[test]
+fn what_a_snapshot_alone_would_free_is_what_its_deletion_frees() {
+    run(async |rt: Rt| {
+        let device = memory();
+        let mut pool = new_pool(&rt, &device).await;
+        let volume = pool.create_volume("v", [1; 16], 16 * MIB).await;
+        let volume = volume.expect("there is room");
+        let fill = async |volume: &SharedDevice, first, blocks: u64, value| {
+            let len = (blocks * BLOCK) as usize;
+            let written = write(&**volume, first, len, value).await;
+            written.expect("there is room");
+        };
+        let keep = async |pool: &Pool, name: &str, uuid| {
+            let kept = pool.snapshot(vec![snapshot("v", name, uuid)], 0).await;
+            kept.expect("there is a place");
+        };
+        fill(&volume, 0, 100, 1).await;
+        keep(&pool, "one", 11).await;
+        fill(&volume, 50, 20, 2).await;
+        keep(&pool, "two", 12).await;
+        fill(&volume, 0, 10, 3).await;
+        fill(&volume, 60, 5, 3).await;
+        let trimmed = volume.deallocate(Tag::default(), 90, 10).await;
+        trimmed.expect("it is good");
+        let freed = async |pool: &Pool, name: &str| {
+            let bytes = pool.freed_by("v", name).await.expect("it is there");
+            bytes / BLOCK
+        };
+        // What the second has from the first is freed by neither alone, until one has gone.
+        assert_eq!(freed(&pool, "one").await, 20);
+        assert_eq!(freed(&pool, "two").await, 5);
+        pool = reopen(&rt, pool, &device).await;
+        assert_eq!(freed(&pool, "one").await, 20);
+        let stored = async |pool: &Pool| {
+            // A snapshot is made at a cut, after which counts are exact.
+            keep(pool, "now", 13).await;
+            let all = pool.snapshots().into_iter();
+            let stored = all.filter(|it| it.name != "now").map(|it| it.allocated);
+            let stored: u64 = stored.sum();
+            pool.delete_snapshot("v", "now").await.expect("no clones");
+            stored / BLOCK
+        };
+        let before = stored(&pool).await;
+        pool.delete_snapshot("v", "one").await.expect("no clones");
+        assert_eq!(freed(&pool, "two").await, 25);
+        let unknown = pool.freed_by("v", "one").await;
+        assert!(
+            matches!(unknown, Err(PoolError::NoSnapshot { .. })),
+            "{unknown:?}"
+        );
+        // What goes gives its leaves away in some checkpoint after this one.
+        let mut between = stored(&pool).await;
+        for _ in 0..10 {
+            if between > 20 {
+                break;
+            }
+            between = stored(&pool).await;
+        }
+        assert_eq!(before - between, 20);
+        assert_eq!(freed(&pool, "two").await, 25);
+        pool.close().await;
+    });
+}

@@ -73,6 +73,7 @@ impl Call {
             | Request::CreateDeviceOver(_)
             | Request::Rekey { .. }
             | Request::EraseKey(_)
+            | Request::StartDevice(_)
             | Request::CreateArray { .. }
             | Request::ChangeArray { .. }
             | Request::ImportPartitions { .. }
@@ -81,9 +82,12 @@ impl Call {
             | Request::Calibrate { .. }
             | Request::GrowPartition { .. }
             | Request::DeletePartition { .. } => of_device(request),
-            Request::CreatePool { .. } | Request::ImportPool { .. } | Request::RekeyPool(..) => {
-                of_pool(request)
-            }
+            Request::CreatePool { .. }
+            | Request::ImportPool { .. }
+            | Request::GrowPool(_)
+            | Request::SetPool { .. }
+            | Request::ErasePool(_)
+            | Request::RekeyPool(..) => of_pool(request),
             Request::CreateTenant { .. }
             | Request::SetTenant { .. }
             | Request::RenameTenant { .. }
@@ -147,6 +151,7 @@ fn of_device(request: &Request) -> Call {
             let key = key.clone();
             put(device(name) + "/key", NewKey { key }.text())
         }
+        Request::StartDevice(name) => post(device(name) + "/start", String::new()),
         Request::EraseKey(name) => delete(device(name)).with(&Query {
             erase: true,
             ..Query::default()
@@ -224,6 +229,14 @@ fn of_pool(request: &Request) -> Call {
             };
             post("/pools/import".to_owned(), found.text())
         }
+        Request::GrowPool(name) => post(of(KindName::Pool, name) + "/growth", String::new()),
+        Request::SetPool { name, change } => {
+            send(Method::PATCH, of(KindName::Pool, name), text(change))
+        }
+        Request::ErasePool(name) => delete(of(KindName::Pool, name)).with(&Query {
+            erase: true,
+            ..Query::default()
+        }),
         Request::RekeyPool(name, key) => {
             let key = key.clone();
             put(of(KindName::Pool, name) + "/key", NewKey { key }.text())
@@ -306,6 +319,7 @@ fn of_question(ask: &SnapshotAsk) -> Call {
         SnapshotAsk::List(volume, page) => {
             get("/snapshots".to_owned()).with(&part(page, volume.clone()))
         }
+        SnapshotAsk::Show(one) => get(path_of(one)),
         SnapshotAsk::Diff {
             volume,
             since,
@@ -342,10 +356,6 @@ fn part<A: ToString>(page: &Page<A>, volume: Option<String>) -> Query {
 }
 
 fn of_snapshot(change: &SnapshotChange) -> Call {
-    let path = |of_it: &SnapshotName| {
-        let volume = of(KindName::Volume, &of_it.volume);
-        format!("{volume}/snapshots/{}", encoded(&of_it.name))
-    };
     let new = |version: &NewVersion| {
         let NewVersion {
             name, tenant, nsid, ..
@@ -354,11 +364,16 @@ fn of_snapshot(change: &SnapshotChange) -> Call {
     };
     match change {
         SnapshotChange::Create(all) => post("/snapshots".to_owned(), text(all)),
-        SnapshotChange::Delete(one) => delete(path(one)),
-        SnapshotChange::Restore(one) => post(path(one) + "/restore", String::new()),
-        SnapshotChange::Clone(version) => post(path(&version.of) + "/clone", new(version)),
-        SnapshotChange::Share(version) => post(path(&version.of) + "/share", new(version)),
+        SnapshotChange::Delete(one) => delete(path_of(one)),
+        SnapshotChange::Restore(one) => post(path_of(one) + "/restore", String::new()),
+        SnapshotChange::Clone(version) => post(path_of(&version.of) + "/clone", new(version)),
+        SnapshotChange::Share(version) => post(path_of(&version.of) + "/share", new(version)),
     }
+}
+
+fn path_of(one: &SnapshotName) -> String {
+    let volume = of(KindName::Volume, &one.volume);
+    format!("{volume}/snapshots/{}", encoded(&one.name))
 }
 
 /// The path of one of a kind.

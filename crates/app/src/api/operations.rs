@@ -12,9 +12,9 @@ use super::parts::{
 use crate::control::{
     ActivityView, AppliedView, ArrayChange, AuditRecord, CalibrationView, Destination, DeviceView,
     DiffView, EventsAsk, EventsView, FoundPartitionsView, FunctionChange, FunctionView, HealthAsk,
-    HealthView, ImportView, KindName, NewForm, PartitionView, PoolView, Request, SnapshotAsk,
-    SnapshotChange, SnapshotName, SnapshotView, StatusView, TargetView, TenantChange, TenantView,
-    TrafficView, VolumeChange, VolumeView, WhyView,
+    HealthView, ImportView, KindName, NewForm, PartitionView, PoolChange, PoolView, Request,
+    SnapshotAsk, SnapshotChange, SnapshotName, SnapshotView, StatusView, TargetView, TenantChange,
+    TenantView, TrafficView, VolumeChange, VolumeView, WhyView,
 };
 use crate::spec::{
     DeviceSpec, Document, FunctionSpec, PartitionSpec, PoolSpec, TargetSettings, TenantSpec,
@@ -169,6 +169,8 @@ operations! {
         (NewKey) -> of::<DeviceView> => |p, new| {
         Ok(Request::Rekey { name: p.name, key: new.key })
     };
+    POST "/devices/{name}/start" [] "Opens a device that could not be opened, with what stands on it."
+        -> of::<DeviceView> => |p| Ok(Request::StartDevice(p.name));
     PUT "/devices/{name}/policy" [] "Replaces the policy in front of a device."
         (NewPolicy) -> of::<DeviceView> => |p, new| {
         Ok(Request::SetDevice { name: p.name, policy: new.policy })
@@ -230,9 +232,18 @@ operations! {
     };
     GET "/pools/{name}" [] "One pool."
         -> of::<PoolView> => |p| Ok(Request::Show(KindName::Pool, p.name));
-    DELETE "/pools/{name}" [] "Deletes a pool without volumes."
+    POST "/pools/{name}/growth" [] "Has a pool use what its device has grown by."
+        -> of::<PoolView> => |p| Ok(Request::GrowPool(p.name));
+    PATCH "/pools/{name}" [] "Changes what a pool has for new volumes."
+        (PoolChange) -> of::<PoolView> => |p, change| {
+        Ok(Request::SetPool { name: p.name, change })
+    };
+    DELETE "/pools/{name}" ["erase"] "Deletes a pool without volumes; `erase` an encrypted one that cannot be opened, with them."
         -> of::<()> => |p| {
-        Ok(Request::Delete(KindName::Pool, p.name))
+        Ok(match p.query.erase {
+            true => Request::ErasePool(p.name),
+            false => Request::Delete(KindName::Pool, p.name),
+        })
     };
     PUT "/pools/{name}/key" [] "Replaces the key or passphrase of an encrypted pool."
         (NewKey) -> of::<PoolView> => |p, new| {
@@ -330,6 +341,10 @@ operations! {
             until: p.query.until,
             from: p.query.from.unwrap_or_default(),
         }))
+    };
+    GET "/volumes/{name}/snapshots/{child}" [] "A snapshot, with what deleting it would free."
+        -> of::<SnapshotView> => |p| {
+        Ok(Request::AskSnapshots(SnapshotAsk::Show(p.snapshot())))
     };
     DELETE "/volumes/{name}/snapshots/{child}" [] "Deletes a snapshot."
         -> of::<()> => |p| {

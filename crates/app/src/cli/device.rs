@@ -149,6 +149,13 @@ pub enum DeviceCommand {
         #[command(flatten)]
         change: DeviceSetArgs,
     },
+    /// Open a device that could not be opened at the start, with what stands on it
+    #[command(after_help = "Example:\n  flashyard device start safe0\n\n\
+        Of use when a disk was away then, or the key of an encrypted device: it is fetched once more.")]
+    Start {
+        /// Its name
+        name: String,
+    },
     /// Change the key or passphrase of an encrypted device, while it is used
     #[command(
         after_help = "Examples:\n  flashyard device rekey safe0 --key file:/etc/flashyard/new.key\n  \

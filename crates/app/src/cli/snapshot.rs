@@ -32,6 +32,14 @@ pub enum SnapshotCommand {
         /// The volume
         volume: Option<String>,
     },
+    /// Show one snapshot, with what deleting it would free
+    #[command(after_help = "Example:\n  flashyard snapshot show orders@monday\n\n\
+        It would free what it stores and neither the next snapshot nor the volume has. That is added up by reading its map.")]
+    Show {
+        /// Which
+        #[arg(value_name = "VOLUME@NAME")]
+        snapshot: SnapshotName,
+    },
     /// Keep volumes as they are at this moment
     #[command(
         after_help = "Examples:\n  flashyard snapshot create orders@monday\n  \

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::reach::Reach;
 use crate::options::whole;
@@ -105,9 +105,25 @@ pub enum PoolCommand {
         /// one of these after passphrase-
         #[arg(long, help_heading = "Encryption", value_name = "PLACE")]
         key: Option<KeyText>,
+        /// What its volumes have that do not say it
+        #[command(flatten)]
+        defaults: PoolDefaultArgs,
         /// Even if the device holds something: all of it is lost
         #[arg(long, help_heading = "Confirmation")]
         force: bool,
+    },
+    /// Change what volumes of a mapped pool have that are made from now on and do not say it
+    #[command(
+        after_help = "Examples:\n  flashyard pool set thin --compression lz4\n  \
+        flashyard pool set thin --compression none --chunk 0",
+        group(ArgGroup::new("defaults").required(true).multiple(true).args(["compression", "chunk"]))
+    )]
+    Set {
+        /// Its name
+        name: String,
+        /// What is to change
+        #[command(flatten)]
+        defaults: PoolDefaultArgs,
     },
     /// Take over a pool that is on a device and that the target does not know, after its state was
     /// lost
@@ -159,11 +175,12 @@ pub enum PoolCommand {
         #[arg(long, help_heading = "What to do", conflicts_with = "tenant")]
         list: bool,
     },
-    /// Open a pool of several devices that was not opened at the start, with its volumes
+    /// Open a pool that could not be opened at the start, with its volumes
     #[command(
         after_help = "Examples:\n  flashyard pool start safe\n  flashyard pool start safe --degraded\n\n\
         A mirror of which a device is missing is not opened by itself if that device may have been used without the others: both\n\
-        would have data that the other one lacks. --degraded says that it was not. Data that only the missing device has are lost then."
+        would have data that the other one lacks. --degraded says that it was not. Data that only the missing device has are lost then.\n\
+        The key of an encrypted pool is fetched once more. A pool on a device that is not open itself needs `device start`."
     )]
     Start {
         /// Its name
@@ -171,6 +188,15 @@ pub enum PoolCommand {
         /// No device that is missing was used without those that are there
         #[arg(long, help_heading = "Confirmation")]
         degraded: bool,
+    },
+    /// Have a pool use what its device has grown by: a file or disk that was made larger
+    #[command(
+        after_help = "Example:\n  truncate -s +1G /srv/ssd0.img\n  flashyard pool grow fast\n\n\
+        A pool of several devices grows by more of them: `flashyard pool add`."
+    )]
+    Grow {
+        /// Its name
+        name: String,
     },
     /// Grow a pool of several devices by more of them, or give it spares
     #[command(
@@ -252,10 +278,21 @@ pub enum PoolCommand {
         key: KeyText,
     },
     /// Delete a pool without volumes
-    #[command(after_help = "Example:\n  flashyard pool delete fast")]
+    #[command(
+        after_help = "Examples:\n  flashyard pool delete fast\n  flashyard pool delete vault --erase --yes\n\n\
+        A pool that could not be opened stays on its device. --erase deletes an encrypted one there as well, without its key: all\n\
+        keys of its volumes are overwritten, and the volumes go with it. No one can read them again."
+    )]
     Delete {
         /// Its name
         name: String,
+        /// Overwrite all keys of an encrypted pool, even if it cannot be opened; its volumes go
+        /// with it then
+        #[arg(long, help_heading = "Encryption")]
+        erase: bool,
+        /// Do not ask: with --erase all data in it are lost
+        #[arg(long, help_heading = "Encryption", requires = "erase")]
+        yes: bool,
     },
 }
 
@@ -438,7 +475,8 @@ pub enum VolumeCommand {
         flashyard volume move logs --to-settings --compression none --chunk 4KiB --background\n  \
         flashyard volume move orders --tenant lab --yes\n\n\
         To another pool: hosts go on reading and writing, and notice nothing but latency. Until all is copied the volume\n\
-        is where it was, so a failure of the other pool harms nothing. It goes on after a restart of the target.\n\n\
+        is where it was, so a failure of the other pool harms nothing. It goes on after a restart of the target. A volume that is a\n\
+        whole device goes as well; the device is zeroed behind it, and free then.\n\n\
         To other settings: the same within its mapped pool, which needs space for both until all is copied. A volume with\n\
         snapshots, and a clone, stays as it is.\n\n\
         To another tenant: the hosts that have it now lose it, and what they were writing has finished before the other\n\
@@ -529,6 +567,17 @@ pub struct VolumeChangeArgs {
     /// Whether writes are refused
     #[arg(long, help_heading = "Change")]
     pub read_only: Option<OnOff>,
+}
+
+/// What new volumes of a mapped pool have that do not say it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct PoolDefaultArgs {
+    /// How new volumes are compressed that do not say it [default: none]
+    #[arg(long, help_heading = "New volumes")]
+    pub compression: Option<CompressionName>,
+    /// Their chunks, 4KiB or 16KiB; 0 is 16KiB where they are compressed, else 4KiB [default: 0]
+    #[arg(long, help_heading = "New volumes", value_name = "SIZE")]
+    pub chunk: Option<Size>,
 }
 
 /// A switch.

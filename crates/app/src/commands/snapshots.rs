@@ -20,6 +20,10 @@ pub fn snapshot(args: SnapshotArgs) -> Result<(), Failure> {
         SnapshotCommand::List { volume } => {
             return list(&args.reach, SnapshotAsk::List(volume, Page::first()));
         }
+        SnapshotCommand::Show { snapshot } => {
+            let ask = SnapshotAsk::Show(snapshot);
+            return run(&args.reach, &Request::AskSnapshots(ask));
+        }
         SnapshotCommand::Diff { old, new } => {
             let (since, until) = match new {
                 None => (None, Some(old.name)),

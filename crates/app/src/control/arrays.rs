@@ -45,6 +45,8 @@ impl Request {
             devices: vec![device.name.clone()],
             kind,
             key,
+            compression: None,
+            chunk: None,
         });
         let of = Box::new(ArrayOf {
             device,

@@ -76,6 +76,8 @@ impl FromStr for Version {
 pub enum SnapshotAsk {
     /// All or those of one volume, or a part of these.
     List(Option<String>, Page<SnapshotName>),
+    /// One, with what deleting it would free.
+    Show(SnapshotName),
     /// What was written to a volume after a snapshot, or at all, until another or now: a part of it
     /// that begins at this byte.
     Diff {
@@ -144,6 +146,9 @@ pub struct SnapshotView {
     pub own_bytes: u64,
     /// Bytes that it has and older snapshots store.
     pub shared_bytes: u64,
+    /// Bytes that deleting it would free, at most `own_bytes`; nothing in a list, and while it has
+    /// clones.
+    pub frees_bytes: Option<u64>,
     /// When it was made.
     pub made: Option<String>,
     /// Volumes that began as it.

@@ -65,6 +65,8 @@ pub enum View {
     List(Listed<View>),
     /// Snapshots of volumes.
     Snapshots(Listed<SnapshotView>),
+    /// A snapshot.
+    Snapshot(Box<SnapshotView>),
     /// What differs between two versions of a volume.
     Diff(DiffView),
     /// What a device can give.
@@ -239,6 +241,12 @@ pub struct PoolView {
     /// Where the key of an encrypted one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyText>,
+    /// How new volumes are compressed that do not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionName>,
+    /// The chunks of new volumes that do not say it, if not what goes with their compression.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chunk_bytes: Option<u64>,
     /// Its identity on the device.
     pub uuid: String,
     /// Its space, while it is open.

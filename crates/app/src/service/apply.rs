@@ -243,6 +243,7 @@ impl Work<'_> {
             Step::CreateDevice(spec) => self.create_device(spec, checked, Over::Nothing).map(drop),
             Step::SetDevice(spec) => self.change_device(spec, checked),
             Step::CreatePool(spec) => self.create_pool(spec, false).map(drop),
+            Step::SetPool(spec) => self.change_pool(spec),
             Step::PutTenants(specs) => self.put_tenants(specs, checked),
             Step::CreateVolumes(specs) => self.create_volumes(specs, checked),
             Step::SetVolume(name, change) => self.set_volume(&name, change).map(drop),
@@ -313,6 +314,7 @@ impl Work<'_> {
                 _ => self.unmake(Section::Device, name),
             },
             Before::Pool(name) => self.unmake(Section::Pool, name),
+            Before::ChangedPool(spec) => self.change_pool(spec.clone()),
             Before::FoundPool(name) => match self.forget_pool(name) {
                 Err(Fault::NotFound(_)) => Ok(()),
                 outcome => outcome,
@@ -398,6 +400,7 @@ impl Step {
             Self::CreateDevice(spec) => format!("create device {}", spec.name),
             Self::SetDevice(spec) => format!("change device {}", spec.name),
             Self::CreatePool(spec) => format!("create pool {}", spec.name),
+            Self::SetPool(spec) => format!("change pool {}", spec.name),
             Self::PutTenants(specs) => {
                 let names = specs.iter().map(|spec| &spec.name).collect();
                 format!("create or change {}", many(KindName::Tenant, names))
@@ -422,7 +425,7 @@ impl Stack {
         let steps = all(&plan.steps, |step| match step {
             Step::Target(_) => Wants::change(Object::Target),
             Step::CreateDevice(spec) | Step::SetDevice(spec) => wants_of_device(spec),
-            Step::CreatePool(spec) => wants_of_pool(spec),
+            Step::CreatePool(spec) | Step::SetPool(spec) => wants_of_pool(spec),
             Step::PutTenants(specs) => all(specs, |spec| {
                 Wants::change(Object::Tenant(spec.name.clone()))
             }),

@@ -5,20 +5,25 @@ use std::rc::Rc;
 use flashyard_block::array::{Array, ArrayError, NewMember};
 use flashyard_block::pool::Pool;
 
-use super::fault::Invalid;
+use super::Fault;
 use super::work::Work;
-use super::{Fault, Subject};
 use crate::control::{ArrayChange, View};
-use crate::graph::{Node as Thing, NodeId};
+use crate::graph::NodeId;
 use crate::spec::ArraySpec;
 use crate::state::Kind;
 
 impl Work<'_> {
     /// Changes an array while it is used. `name` is that of a pool on it, or its own.
     pub(super) fn change_array(&mut self, name: &str, change: ArrayChange) -> Result<View, Fault> {
+        if let ArrayChange::Start { degraded } = change {
+            let (kind, id) = self.to_start(name)?;
+            self.start_node(id, degraded)?;
+            self.ask_all();
+            return self.view_one(kind, name);
+        }
         let (kind, id) = self.array_of(name)?;
         match change {
-            ArrayChange::Start { degraded } => self.start_array(id, degraded)?,
+            ArrayChange::Start { .. } => {}
             ArrayChange::Add { devices, force } => self.add_members(id, devices, false, force)?,
             ArrayChange::AddSpares { devices, force } => {
                 self.add_members(id, devices, true, force)?;
@@ -59,35 +64,6 @@ impl Work<'_> {
             }
             Ok(())
         })
-    }
-
-    /// Opens an array that could not be opened, and all that stands on it.
-    fn start_array(&mut self, id: NodeId, degraded: bool) -> Result<(), Fault> {
-        if self.home_of(id).is_ok() {
-            let name = self.graph.name(id).to_owned();
-            return Err(Invalid::IsStarted(name).into());
-        }
-        let stands = |other: &NodeId| self.graph.all_under(*other).contains(&id);
-        let all = self.graph.in_order().into_iter().filter(stands);
-        let all: Vec<NodeId> = all.collect();
-        for node in all {
-            let opened = match self.graph.get(node).cloned() {
-                Some(Thing::Device(device)) if node == id => {
-                    let home = self.open_array(id, &device.spec, degraded)?;
-                    self.edit(|stack| {
-                        let open = |device: &mut crate::graph::Device| device.home = Some(home);
-                        stack.graph.change_device(id, open);
-                    });
-                    Ok(())
-                }
-                _ => self.open_node(node),
-            };
-            match opened {
-                Ok(()) => self.edit(|stack| drop(stack.faults.remove(&Subject::Node(node)))),
-                Err(fault) => self.note_fault(Subject::Node(node), fault),
-            }
-        }
-        Ok(())
     }
 
     /// Brings new members to the core of an array, and gives their names there.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::devices::close_device;
 use super::fault::{InUse, Invalid, NotFound, Refused, Unavailable};
 use super::work::Work;
-use super::{Fault, Stack, no_such};
+use super::{Fault, Stack, Subject, no_such};
 use crate::control::{ArrayHow, ArrayOf, KindName, View};
 use crate::graph::NodeId;
 use crate::nodes::Node;
@@ -319,6 +319,17 @@ impl Stack {
         }
     }
 
+    /// What `pool start` opens: the array under a pool if that is not open, else the pool; or an
+    /// array.
+    pub(super) fn to_start(&self, name: &str) -> Result<(KindName, NodeId), Fault> {
+        let Ok((id, _)) = self.pool(name) else {
+            return self.array_of(name);
+        };
+        let closed = |device: &NodeId| self.faults.contains_key(&Subject::Node(*device));
+        let array = self.array_of(name).ok().map(|(_, array)| array);
+        Ok((KindName::Pool, array.filter(closed).unwrap_or(id)))
+    }
+
     /// The core of a device that is to be on the same array, if one is open.
     pub(super) fn home_beside(&self, id: NodeId) -> Option<usize> {
         let arrays = self.graph.devices_on(id);
@@ -377,6 +388,7 @@ impl From<ArrayError> for Fault {
             ArrayError::NoMember(_)
             | ArrayError::Newer(..)
             | ArrayError::NoCopy(_)
+            | ArrayError::AllOld(_)
             | ArrayError::Device(..)
             | ArrayError::Closed => Self::Unavailable(Unavailable::Array(error)),
         }

@@ -155,7 +155,7 @@ impl Work<'_> {
     }
 
     pub(super) fn create_pool(&mut self, mut spec: PoolSpec, force: bool) -> Result<View, Fault> {
-        spec.kind = VolumeKind::normal(spec.kind);
+        spec = spec.normal();
         let device = self.check_new_pool(&spec)?;
         if self.check_no_parity(device).is_err() {
             check_mapped(&spec)?;
@@ -228,20 +228,33 @@ impl Work<'_> {
                 close_pool(core.nodes.remove(id)).await;
             });
         }
+        self.forget_deleted(id, &[])?;
+        Ok(View::Done)
+    }
+
+    /// Forgets a pool that is not on its device any more, and the volumes that have gone with it.
+    pub(super) fn forget_deleted(&mut self, id: NodeId, volumes: &[NodeId]) -> Result<(), Fault> {
         let under = self.graph.device_under(id);
+        let name = self.graph.name(id).to_owned();
         self.commit(|state, stack| {
-            stack.check_unused(id)?;
-            let tenants = stack.without_quotas_of(name);
+            for volume in volumes {
+                state.remove(Kind::Volume, stack.graph.name(*volume))?;
+            }
+            if volumes.is_empty() {
+                stack.check_unused(id)?;
+            }
+            let tenants = stack.without_quotas_of(&name);
             let mut stored = Vec::new();
             state.put_tenants::<Fault>(&tenants, |records| {
                 stored = records.to_vec();
                 Ok(())
             })?;
-            state.remove(Kind::Pool, name)?;
+            state.remove(Kind::Pool, &name)?;
             Ok(move |stack: &mut Stack| {
                 for record in stored {
                     stack.put_tenant(record);
                 }
+                volumes.iter().for_each(|volume| stack.forget(*volume));
                 stack.forget(id)
             })
         })?;
@@ -250,9 +263,9 @@ impl Work<'_> {
             && device.spec.name == name
             && device.spec.array().is_some()
         {
-            self.delete_array(name, true)?;
+            self.delete_array(&name, true)?;
         }
-        Ok(View::Done)
+        Ok(())
     }
 
     /// Opens a device on the core with the fewest, and tells which that is.

@@ -37,7 +37,8 @@ impl Work<'_> {
                 // Snapshots are in no file, nor is what they are shared as.
                 Some(Node::Volume(volume)) if volume.record.spec.is_snapshot() => {}
                 Some(Node::Volume(volume)) if volume.record.phase != Phase::Deleting => {
-                    file.push(Section::Volume, keys(&volume_spec(&volume.record)));
+                    let spec = self.with_form_said(volume_spec(&volume.record));
+                    file.push(Section::Volume, keys(&spec));
                 }
                 Some(Node::Function(function)) => {
                     file.push(Section::Function, keys(&function.spec));

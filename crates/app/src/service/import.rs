@@ -303,7 +303,7 @@ impl Work<'_> {
         }
         let spec = &PoolSpec {
             kind,
-            ..spec.clone()
+            ..spec.clone().normal()
         };
         let uuid = Uuid::from_bytes(info.uuid);
         if spec.key.is_some() && !info.encrypted {

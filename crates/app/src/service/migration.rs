@@ -9,6 +9,9 @@
 //! | what is left gives them up | `leaving` | a copy | the volume |
 //! | from here on nothing is written to it; it is deleted | none | nothing | the volume |
 //!
+//! A volume that is a whole device goes to a pool in the same way; its device knows no volume, and
+//! is cleaned behind the switch-over. Until that is done the volume stands on it as well.
+//!
 //! A volume that is to be kept otherwise in its own pool goes the same way, with a copy in that
 //! pool: the third and fourth line are then one change of the pool, in which both exchange what
 //! they are.
@@ -18,6 +21,7 @@
 //! start. A copy that no move knows is deleted when its pool is opened.
 
 mod look;
+mod place;
 mod run;
 
 use std::sync::Arc;
@@ -112,6 +116,7 @@ impl Work<'_> {
         let moving = MoveRecord {
             pool: to.to_owned(),
             uuid: new_copy_uuid(),
+            whole: false,
             stage: MoveStage::Copying,
             form,
             copied_bytes: 0,
@@ -135,10 +140,11 @@ impl Work<'_> {
         form: Option<NewForm>,
     ) -> Result<NodeId, Fault> {
         let name = record.spec.name.clone();
-        let Some(from) = record.spec.pool.clone() else {
+        let from = record.spec.pool.clone();
+        if form.is_some() && from.is_none() {
             let place = record.place().to_owned();
             return Err(Refused::NotInPool(name, place).into());
-        };
+        }
         if record.phase != Phase::Ready {
             return Err(Refused::HalfMade(name).into());
         }
@@ -150,12 +156,14 @@ impl Work<'_> {
             self.check_form(id, record, form)?;
             return Ok(pool);
         }
-        if from == to {
-            return Err(Refused::AlreadyThere(name, from).into());
-        }
-        // I/O that waits for its turn in one pool may hold one in the other: not in a circle.
-        if let Some(other) = self.migrates_between(to, &from) {
-            return Err(InUse::MovesBack(name, to.to_owned(), from, other).into());
+        if let Some(from) = from {
+            if from == to {
+                return Err(Refused::AlreadyThere(name, from).into());
+            }
+            // I/O that waits for its turn in one pool may hold one in the other: not in a circle.
+            if let Some(other) = self.migrates_between(to, &from) {
+                return Err(InUse::MovesBack(name, to.to_owned(), from, other).into());
+            }
         }
         let device = self.graph.device_under(pool);
         let device = device.and_then(|device| self.graph.device(device));
@@ -182,8 +190,13 @@ impl Work<'_> {
         let (form, stays) = (moving.form_of(&record.spec), moving.form.is_some());
         let reserve = record.spec.reserve.map_or(0, |size| size.0);
         self.in_pool_of(&moving.pool, move |pool| async move {
-            if pool.find(moving.uuid.into_bytes()).is_some() {
-                return Ok(());
+            if let Some((copy, device)) = pool.find(moving.uuid.into_bytes()) {
+                // A whole device may have grown since.
+                let info = device.info();
+                return match info.blocks * u64::from(info.block_size) < bytes {
+                    true => pool.grow(&copy, bytes).await,
+                    false => Ok(()),
+                };
             }
             if !stays && pool.volume(&volume).is_some() {
                 return Err(PoolError::Exists(volume));
@@ -211,14 +224,13 @@ impl Work<'_> {
         let handle = self.namespace(id).cloned();
         let handle = handle.ok_or_else(|| gone(record.place()))?;
         let target = self.serve_copy(id, &moving)?;
-        let (pool, core) = self.pool_home(record.place())?;
-        let device = self.graph.device_under(pool);
-        let device = device.ok_or_else(|| gone(record.place()))?;
-        let (policy, uuid) = (self.policy_of(device), record.uuid.into_bytes());
+        let place = self.place_of(&record)?;
+        let (core, device) = (place.core, place.device);
+        let policy = self.policy_of(device);
         let copy = target.clone();
         let stays = moving.form.is_some().then_some(moving.uuid.into_bytes());
         let progress = self.cores.call(core, move |state| async move {
-            let (_, source) = state.nodes.pool(pool)?.find(uuid)?;
+            let source = place.find(&state.nodes)?;
             let switch = state.switch(device, &policy)?;
             let (target, copy_to) = match stays {
                 None => {
@@ -227,7 +239,7 @@ impl Work<'_> {
                 }
                 // A write has its turn there already, and must not wait for another one.
                 Some(uuid) => {
-                    let (_, target) = state.nodes.pool(pool)?.find(uuid)?;
+                    let (_, target) = state.nodes.pool(place.pool?)?.find(uuid)?;
                     let copy_to = state.engine.way_through(&switch, target.clone());
                     (target, copy_to)
                 }
@@ -364,9 +376,8 @@ impl Work<'_> {
             self.leave_way(running.home, id, former);
         }
         if moving.form.is_none()
-            && let (Some(tenant), Ok((from, _))) =
-                (self.graph.tenant_of(id), self.pool(&moving.pool))
-            && let Some(device) = self.graph.device_under(from)
+            && let (Some(tenant), Some(device)) =
+                (self.graph.tenant_of(id), self.device_left(&moving))
         {
             self.forget_share(device, tenant);
         }
@@ -409,6 +420,10 @@ impl Work<'_> {
         if moving.form.is_some() {
             return self.take_identity(id);
         }
+        // A device knows no volume.
+        if moving.whole {
+            return Ok(());
+        }
         let (own, copy) = (record.uuid.into_bytes(), moving.uuid.into_bytes());
         let left = copy_name(&moving);
         self.in_pool_of(&moving.pool, move |pool| async move {
@@ -419,11 +434,17 @@ impl Work<'_> {
         })
     }
 
-    /// Deletes what is left in the pool that the volume has come from.
+    /// Deletes what is left in the pool that the volume has come from, or on the device, which is
+    /// clean then as after the deletion of a volume.
     pub(super) fn delete_left(&mut self, id: NodeId) -> Result<(), Fault> {
         let (_, moving) = self.moving(id)?;
-        self.leave_identity(id)?;
-        self.delete_copy(&moving)?;
+        match moving.left_device() {
+            Some(name) => self.clear_left(name)?,
+            None => {
+                self.leave_identity(id)?;
+                self.delete_copy(&moving)?;
+            }
+        }
         self.note_move(id, None)
     }
 
@@ -436,13 +457,13 @@ impl Work<'_> {
         if let Some(running) = &running {
             running.finish(Err(CopyError::Cancelled));
         }
-        let (pool, core) = self.pool_home(record.place())?;
-        let (handle, uuid) = (self.namespace(id).cloned(), record.uuid.into_bytes());
-        self.cores.call(core, move |state| async move {
+        let place = self.place_of(&record)?;
+        let handle = self.namespace(id).cloned();
+        self.cores.call(place.core, move |state| async move {
             let migration = state.nodes.migration(id)?;
             migration.end(Side::Source).await;
             state.nodes.remove_migration(id);
-            let (_, source) = state.nodes.pool(pool)?.find(uuid)?;
+            let source = place.find(&state.nodes)?;
             let (engine, handle) = (state.engine.clone(), handle?);
             let exchanged = async move { engine.exchange_device(&handle, source).await };
             state.rt.spawn(exchanged).detach();
@@ -498,7 +519,7 @@ impl Work<'_> {
             Some(_) => {}
         }
         if let Some(running) = self.service.migrations.get(id) {
-            let core = self.pool_home(record.place())?.1;
+            let core = self.place_of(&record)?.core;
             self.with_migration(core, id, |it| async move { it.cancel() });
             // Also while it waits for I/O that was there before.
             running.finish(Err(CopyError::Cancelled));
@@ -523,6 +544,9 @@ impl Work<'_> {
             let Ok((record, moving)) = self.moving(id) else {
                 continue;
             };
+            if self.service.migrations.get(id).is_some() {
+                continue;
+            }
             let resumed = match moving.stage {
                 MoveStage::Copying => {
                     let size = record.spec.size.map_or(0, |size| size.0);
@@ -531,7 +555,11 @@ impl Work<'_> {
                         touched: size,
                     };
                     let made = self.make_copy(id, &record.spec.name);
-                    made.and_then(|()| self.install_migration(id, start))
+                    let begun = made.and_then(|()| self.install_migration(id, start));
+                    // At the start nobody follows any yet.
+                    begun.map(|()| {
+                        self.service.migrations.follow(id);
+                    })
                 }
                 MoveStage::Leaving => self.delete_left(id),
             };

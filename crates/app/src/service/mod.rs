@@ -32,6 +32,7 @@ mod observed;
 mod partitions;
 mod plan;
 mod policies;
+mod pool_defaults;
 mod pool_keys;
 mod promises;
 mod reality;
@@ -40,6 +41,7 @@ mod settings;
 mod snapshot_fault;
 mod snapshots;
 mod space;
+mod starting;
 mod switches;
 mod tenants;
 mod traffic;
@@ -66,13 +68,13 @@ use uuid::Uuid;
 use crate::audit::Audit;
 use crate::control::{AppliedView, Asker, EventKind, EventsAsk, How, KindName, Request, View};
 use crate::cores::Cores;
-use crate::graph::{Device, Function, Graph, Node, NodeId, Volume};
+use crate::graph::{Device, Function, Graph, NodeId, Volume};
 use crate::listening::Listening;
 use crate::out::note;
 use crate::sockets::Sockets;
 use crate::spec::{Address, Document, TargetSettings};
 use crate::state::muted::Muted;
-use crate::state::{Applied, Kind, PoolRecord, State, StateError, TenantRecord};
+use crate::state::{Applied, Kind, PoolRecord, State, TenantRecord};
 
 use counted::Run;
 pub use counted::{KEEP_EVERY, keep_counting};
@@ -339,37 +341,6 @@ impl Service {
 }
 
 impl Work<'_> {
-    /// Opens all there is, each after what it stands on.
-    fn open_everything(&mut self, unwritten: Option<StateError>) -> Result<(), Fault> {
-        for id in self.graph.in_order() {
-            if let Err(fault) = self.open_node(id) {
-                self.note_fault(Subject::Node(id), fault);
-            }
-        }
-        self.resume_counters(unwritten)?;
-        self.renew_copy();
-        Ok(())
-    }
-
-    /// Opens what stands under a number.
-    fn open_node(&mut self, id: NodeId) -> Result<(), Fault> {
-        match self.graph.get(id).cloned() {
-            Some(Node::Device(device)) => self.open_or_clear(id, &device.spec),
-            Some(Node::Pool(record)) => {
-                let opened = self.open_pool(id, &record);
-                opened.and_then(|()| self.remake_forgotten(id))
-            }
-            Some(Node::Tenant(tenant)) => {
-                let added = self.target.set_tenant((&tenant.record).into());
-                added.map_err(Fault::from)
-            }
-            Some(Node::Volume(volume)) => self.open_volume(id, &volume.record),
-            // A function is offered when all else is there; a partition whose creation was cut
-            // off is cleared away.
-            Some(Node::Function(_)) | None => Ok(()),
-        }
-    }
-
     fn dispatch(&mut self, request: Request) -> Result<View, Fault> {
         match request {
             Request::Status => {
@@ -429,9 +400,13 @@ impl Work<'_> {
             Request::Rekey { name, key } => self.rekey(&name, key),
             Request::RekeyPool(name, key) => self.rekey_pool(&name, key),
             Request::EraseKey(name) => self.erase_key(&name),
+            Request::ErasePool(name) => self.erase_pool(&name),
             Request::CreateArray { of, how } => self.create_array(*of, how),
             Request::ChangeArray { name, change } => self.change_array(&name, change),
             Request::CreatePool { spec, force } => self.create_pool(spec, force),
+            Request::StartDevice(name) => self.start_device(&name),
+            Request::GrowPool(name) => self.grow_pool(&name),
+            Request::SetPool { name, change } => self.set_pool(&name, change),
             Request::ImportPool {
                 spec, list: true, ..
             } => self.view_import(&spec),

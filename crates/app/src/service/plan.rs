@@ -45,6 +45,7 @@ pub(super) enum Step {
     CreateDevice(DeviceSpec),
     SetDevice(DeviceSpec),
     CreatePool(PoolSpec),
+    SetPool(PoolSpec),
     PutTenants(Vec<TenantSpec>),
     CreateVolumes(Vec<VolumeSpec>),
     SetVolume(String, VolumeChange),
@@ -211,9 +212,19 @@ impl Planner<'_> {
                 self.plan.config.pools.push(spec);
                 continue;
             };
-            let mut wanted: PoolSpec = merged(Section::Pool, now, said, table)?;
-            wanted.kind = VolumeKind::normal(wanted.kind);
+            let wanted = merged::<PoolSpec>(Section::Pool, now, said, table)?.normal();
             check_fixed(Section::Pool, name, &keys(now), &keys(&wanted))?;
+            self.show(
+                Section::Pool,
+                name,
+                &keys(now),
+                &keys(&wanted),
+                said.unwrap_or(&Keys::new()),
+            );
+            if wanted != *now {
+                self.plan.before.push(Before::ChangedPool(now.clone()));
+                self.plan.steps.push(Step::SetPool(wanted.clone()));
+            }
             self.plan.config.pools.push(wanted);
         }
         Ok(())

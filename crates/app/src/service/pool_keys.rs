@@ -1,7 +1,7 @@
 //! Keys of encrypted pools. Secrets are fetched and keys derived on the thread of the command,
 //! which may take seconds; cores only read and write the header with the key.
 
-use flashyard_block::pool::{KeyHeader, PoolError};
+use flashyard_block::pool::{Forgotten, KeyHeader, Pool, PoolError};
 use flashyard_codec::cipher::Key;
 use flashyard_keys::Secret;
 
@@ -74,6 +74,44 @@ impl Work<'_> {
         // The former secret is the first of both.
         self.store_key_header(device, both.only(1))?;
         self.view_one(KindName::Pool, name)
+    }
+
+    /// Deletes an encrypted pool. One that could not be opened, since its key is lost, goes with
+    /// all its volumes: nobody can read them, and none can be deleted without the pool.
+    pub(super) fn erase_pool(&mut self, name: &str) -> Result<View, Fault> {
+        let (id, record) = self.pool(name)?;
+        let (spec, uuid) = (record.spec.clone(), record.uuid.into_bytes());
+        if spec.key.is_none() {
+            return Err(Invalid::HasNoKeys(name.to_owned()).into());
+        }
+        let (device, _) = self.device(spec.device())?;
+        let core = self.home_of(device)?;
+        let is_open = self.cores.call(
+            core,
+            move |state| async move { state.nodes.pool(id).is_some() },
+        );
+        if is_open {
+            return self.delete_pool(name);
+        }
+        self.check_no_copies(name)?;
+        let volumes: Vec<NodeId> = self.graph.volumes_on(id).map(|(id, _)| id).collect();
+        for volume in &volumes {
+            self.check_not_migrating(*volume)?;
+        }
+        let forgotten = self.cores.call(core, move |state| async move {
+            let device = state.nodes.device(device).ok_or(PoolError::NotAPool)?;
+            Pool::forget_encrypted(&device, uuid).await
+        });
+        match forgotten {
+            Ok(Forgotten::Erased) => self.note_disposable(device)?,
+            // It was erased before a crash, or is not here: what is here instead stays.
+            Ok(Forgotten::Absent) => {}
+            Ok(Forgotten::Other) => return Err(Unavailable::OtherPool(name.to_owned()).into()),
+            Err(_) if self.is_spent(device) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.forget_deleted(id, &volumes)?;
+        Ok(View::Done)
     }
 
     fn find_key_header(&self, device: NodeId) -> Result<Option<KeyHeader>, Fault> {

@@ -1,6 +1,8 @@
 //! Making what may be there already: whoever does not know whether an earlier request arrived asks
 //! again, and gets what there is if it is what they ask for.
 
+use serde_json::Value;
+
 use super::fault::Refused;
 use super::plan::{keys, plan};
 use super::work::Work;
@@ -64,7 +66,9 @@ impl Work<'_> {
         let mut asked = asked.clone();
         for (of, key, default) in UNSAID {
             if *of == section && now.contains_key(*key) && !asked.contains_key(*key) {
-                asked.insert((*key).to_owned(), (*default).into());
+                let of_pool = self.default_of_pool(&asked, key);
+                let default = of_pool.unwrap_or_else(|| (*default).into());
+                asked.insert((*key).to_owned(), default);
             }
         }
         let (mut file, mut applied) = (Document::default(), Applied::default());
@@ -87,6 +91,12 @@ impl Work<'_> {
             Some(what) => Err(other(what)),
             None => self.view_one(kind, name).map(Some),
         }
+    }
+
+    /// What the pool of a volume says at a key for those that do not.
+    fn default_of_pool(&self, volume: &Keys, key: &str) -> Option<Value> {
+        let pool = self.pool(volume.get("pool")?.as_str()?).ok()?.1;
+        keys(&pool.spec).remove(key)
     }
 }
 

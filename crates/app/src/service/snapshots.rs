@@ -25,6 +25,7 @@ impl Work<'_> {
     pub(super) fn ask_snapshots(&mut self, ask: SnapshotAsk) -> Result<View, Fault> {
         match ask {
             SnapshotAsk::List(volume, page) => self.list_snapshots(volume.as_deref(), &page),
+            SnapshotAsk::Show(one) => self.show_snapshot(&one),
             SnapshotAsk::Diff {
                 volume,
                 since,
@@ -137,6 +138,7 @@ impl Work<'_> {
                 size: it.bytes,
                 own_bytes: it.allocated,
                 shared_bytes: it.shared,
+                frees_bytes: None,
                 made: (it.made > 0).then(|| units::utc(it.made)),
                 clones: it
                     .clones
@@ -160,6 +162,19 @@ impl Work<'_> {
             let (volume, name) = (of.volume.clone(), of.name.clone());
             PoolError::NoSnapshot { volume, name }.into()
         })
+    }
+
+    fn show_snapshot(&self, of: &SnapshotName) -> Result<View, Fault> {
+        let (id, _, pool) = self.in_a_pool(&of.volume)?;
+        let mut found = self.find_snapshot(&pool, of)?;
+        if found.clones.is_empty() {
+            let name = of.name.clone();
+            let freed = self.ask_pool(id, |pool, volume| async move {
+                pool.freed_by(&volume, &name).await
+            });
+            found.frees_bytes = Some(freed?);
+        }
+        Ok(View::Snapshot(Box::new(found)))
     }
 
     fn create_snapshots(&mut self, all: &[SnapshotName]) -> Result<View, Fault> {

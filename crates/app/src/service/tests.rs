@@ -7,6 +7,7 @@ mod changes;
 mod faulty;
 mod importing;
 mod migration;
+mod pool_defaults;
 mod silent;
 mod strangers;
 

@@ -208,6 +208,8 @@ impl Work<'_> {
             devices: record.spec.devices.clone(),
             kind: record.spec.kind.unwrap_or(VolumeKind::Raw),
             key: record.spec.key.clone(),
+            compression: record.spec.compression,
+            chunk_bytes: record.spec.chunk.map(|chunk| chunk.0),
             uuid: record.uuid.to_string(),
             space: space.map(|info| SpaceView {
                 size: info.bytes,

@@ -367,16 +367,17 @@ impl Work<'_> {
 
     /// Refuses a form that a volume cannot have; the spec has what holds where nothing was said.
     fn take_form(&self, spec: &mut VolumeSpec) -> Result<(), Fault> {
-        let [short, long] = VolumeForm::CHUNKS.map(u64::from);
-        spec.compression = CompressionName::normal(spec.compression);
         spec.reserve = spec.reserve.filter(|size| size.0 > 0);
-        let chunk = match spec.chunk {
-            None if spec.compression.is_some() && spec.content.is_none() => long,
-            None => short,
-            Some(Size(chunk)) if [short, long].contains(&chunk) => chunk,
-            Some(Size(chunk)) => return Err(Invalid::Chunk(spec.name.clone(), chunk).into()),
-        };
-        spec.chunk = VolumeSpec::normal_chunk(Some(Size(chunk)));
+        if spec.content.is_none() {
+            (spec.compression, spec.chunk) = self.form_of_new(spec);
+        }
+        if let Some(Size(chunk)) = spec.chunk
+            && !VolumeForm::CHUNKS.map(u64::from).contains(&chunk)
+        {
+            return Err(Invalid::Chunk(spec.name.clone(), chunk).into());
+        }
+        spec.compression = CompressionName::normal(spec.compression);
+        spec.chunk = VolumeSpec::normal_chunk(spec.chunk);
         match self.kind_of(spec) {
             pool::Kind::Raw if spec.reserve.is_some() => {
                 Err(PoolError::AllReserved("reservations").into())

@@ -3,6 +3,7 @@
 use super::Stack;
 use super::turns::{Mode, Object, Wants};
 use crate::control::{ArrayChange, Destination, KindName, Request, SnapshotChange};
+use crate::graph::{Node, NodeId};
 use crate::spec::{DeviceSpec, FunctionSpec, PoolSpec, VolumeSpec};
 use crate::state::Kind;
 
@@ -24,6 +25,17 @@ impl Stack {
                 };
                 names.fold(wants, |wants, name| wants.and(name, Mode::Kept))
             }
+            Request::ChangeArray {
+                name,
+                change: ArrayChange::Start { .. },
+            } => match self.to_start(name) {
+                Ok((_, id)) => self.wants_of_all_on(id),
+                Err(_) => Wants::change(Object::Pool(name.clone())),
+            },
+            Request::StartDevice(name) => match self.device(name) {
+                Ok((id, _)) => self.wants_of_all_on(id),
+                Err(_) => Wants::change(Object::Device(name.clone())),
+            },
             Request::ChangeArray { name, change } => self.wants_of_array(name, change),
             Request::CreatePool { spec, .. } => wants_of_pool(spec),
             Request::ImportPool { spec, tenant, .. } => {
@@ -87,12 +99,14 @@ impl Stack {
                 Wants::change(Object::Device(name.clone()))
                     .and(Object::Device(device.clone()), Mode::Changed)
             }
-            Request::Delete(KindName::Pool, name) | Request::RekeyPool(name, _) => {
-                match self.pool(name) {
-                    Ok((_, record)) => wants_of_pool(&record.spec),
-                    Err(_) => Wants::change(Object::Pool(name.clone())),
-                }
-            }
+            Request::Delete(KindName::Pool, name)
+            | Request::ErasePool(name)
+            | Request::GrowPool(name)
+            | Request::SetPool { name, .. }
+            | Request::RekeyPool(name, _) => match self.pool(name) {
+                Ok((_, record)) => wants_of_pool(&record.spec),
+                Err(_) => Wants::change(Object::Pool(name.clone())),
+            },
             Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
             Request::Status
             | Request::Health(_)
@@ -146,6 +160,18 @@ impl Stack {
         })
     }
 
+    /// A device or pool, and all that stands on it.
+    fn wants_of_all_on(&self, id: NodeId) -> Wants {
+        let all = self.graph.in_order().into_iter();
+        let all = all.filter(|node| self.graph.all_under(*node).contains(&id));
+        all.fold(Wants::default(), |wants, node| match self.graph.get(node) {
+            Some(Node::Device(device)) => wants.and_all(wants_of_device(&device.spec)),
+            Some(Node::Pool(pool)) => wants.and_all(wants_of_pool(&pool.spec)),
+            Some(Node::Volume(volume)) => wants.and_all(wants_of_volume(&volume.record.spec)),
+            _ => wants,
+        })
+    }
+
     /// The volumes of snapshots, and one that is made of them.
     fn wants_of_snapshots(&self, change: &SnapshotChange) -> Wants {
         let volumes = change.snapshots().iter().map(|one| &one.volume);
@@ -166,7 +192,14 @@ impl Stack {
     /// A volume that there is, or may be.
     fn wants_of_present(&self, name: &str) -> Wants {
         match self.volume(name) {
-            Ok((_, volume)) => wants_of_volume(&volume.record.spec),
+            Ok((_, volume)) => {
+                let wants = wants_of_volume(&volume.record.spec);
+                let moving = volume.record.moving.as_ref();
+                let left = moving.and_then(|moving| moving.left_device()).into_iter();
+                left.fold(wants, |wants, device| {
+                    wants.and(Object::Device(device.to_owned()), Mode::Changed)
+                })
+            }
             Err(_) => Wants::change(Object::Volume(name.to_owned())),
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use flashyard_block::pool::VolumeForm;
 use flashyard_nvme::Nqn;
 use serde::Deserialize;
 
@@ -130,11 +131,23 @@ impl TargetSettings {
 }
 
 impl PoolSpec {
-    /// Checks the number of devices, and that a pool with a key can be encrypted.
+    /// Checks the number of devices, that a pool with a key can be encrypted, and what it has for
+    /// its volumes.
     pub fn check(&self) -> Result<(), SpecError> {
         check_name("pool", &self.name)?;
         if self.key.is_some() && self.kind != Some(VolumeKind::Mapped) {
             return Err(SpecError::PoolKey(self.name.clone()));
+        }
+        let defaults = self.clone().normal();
+        if self.kind != Some(VolumeKind::Mapped)
+            && (defaults.compression.is_some() || defaults.chunk.is_some())
+        {
+            return Err(SpecError::PoolDefaults(self.name.clone()));
+        }
+        if let Some(Size(chunk)) = defaults.chunk
+            && !VolumeForm::CHUNKS.map(u64::from).contains(&chunk)
+        {
+            return Err(SpecError::PoolChunk(self.name.clone(), chunk));
         }
         match self.devices.len() {
             1 => Ok(()),

@@ -81,7 +81,7 @@ impl Section {
             Self::Device => {
                 ["policy", "capability", "curve", "calibration", "faults"].contains(&key)
             }
-            Self::Pool => false,
+            Self::Pool => ["compression", "chunk"].contains(&key),
             Self::Tenant => !["name", "nqn", "serial", "model"].contains(&key),
             Self::Volume => ["reserve", "read_only"].contains(&key),
             Self::Function => ["mode", "owner", "group", "doorbells", "cores"].contains(&key),

@@ -64,6 +64,10 @@ pub enum SpecError {
     PoolDevices(String, usize),
     /// A pool that is not mapped has a key.
     PoolKey(String),
+    /// A pool that is not mapped says how volumes are compressed.
+    PoolDefaults(String),
+    /// Volumes of a pool cannot have these chunks.
+    PoolChunk(String, u64),
     /// What is wrong with a tenant, and with which one.
     Tenant(String, TenantError),
     /// What is wrong with a volume, and with which one.
@@ -256,6 +260,8 @@ impl SpecError {
             Self::Device(name, error) => ("device", name, error.key()),
             Self::PoolDevices(name, _) => ("pool", name, "devices"),
             Self::PoolKey(name) => ("pool", name, "key"),
+            Self::PoolDefaults(name) => ("pool", name, "compression"),
+            Self::PoolChunk(name, _) => ("pool", name, "chunk"),
             Self::Tenant(name, error) => ("tenant", name, error.key()),
             Self::Volume(name, error) => ("volume", name, error.key()),
             Self::Function(name, error) => ("function", name, error.key()),
@@ -362,6 +368,15 @@ impl fmt::Display for SpecError {
                 f,
                 "pool `{name}`: only a mapped pool has a key: say kind mapped, or encrypt the device under it (a device of kind \
                  crypt)"
+            ),
+            Self::PoolDefaults(name) => write!(
+                f,
+                "pool `{name}`: only volumes of a mapped pool are compressed or have chunks: say kind mapped"
+            ),
+            Self::PoolChunk(name, chunk) => write!(
+                f,
+                "pool `{name}`: no volume has chunks of {}: use 4KiB, or 16KiB, which compresses better",
+                units::size(*chunk)
             ),
             Self::Tenant(name, error) => write!(f, "tenant `{name}`: {error}"),
             Self::Volume(name, error) => write!(f, "volume `{name}`: {error}"),

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Kind, State, StateError, TenantRecord, VolumeRecord, decode, encode};
 use crate::spec::{
-    DeviceSpec, Document, FunctionSpec, Section, TargetSettings, TenantSpec, VolumeSpec, name_of,
+    DeviceSpec, Document, FunctionSpec, PoolSpec, Section, TargetSettings, TenantSpec, VolumeSpec,
+    name_of,
 };
 
 /// The file that was applied last, and what was called otherwise since by hand.
@@ -82,6 +83,8 @@ pub enum Before {
     Pool(String),
     /// A pool that may be made, or taken over: it stays on its device.
     FoundPool(String),
+    /// A pool that is changed.
+    ChangedPool(PoolSpec),
     /// A tenant.
     Tenant(String, Option<TenantSpec>),
     /// A volume.
@@ -189,6 +192,7 @@ impl Before {
             Self::Target(_) => None,
             Self::Device(name, _) => Some((Kind::Device, name)),
             Self::Pool(name) | Self::FoundPool(name) => Some((Kind::Pool, name)),
+            Self::ChangedPool(spec) => Some((Kind::Pool, &spec.name)),
             Self::Tenant(name, _) => Some((Kind::Tenant, name)),
             Self::Volume(name, _) => Some((Kind::Volume, name)),
             Self::Function(name, _) => Some((Kind::Function, name)),

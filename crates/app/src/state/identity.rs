@@ -138,10 +138,14 @@ impl State {
             compression: kept.compression.filter(|_| of_mapped),
             chunk: kept.chunk.filter(|_| of_mapped),
             reserve: record.spec.reserve.filter(|_| of_mapped),
+            device: None,
+            // What became of old content of a whole device is past.
+            content: record.spec.content.filter(|_| record.spec.pool.is_some()),
             ..record.spec.clone()
         };
         let left = MoveRecord {
-            pool: record.spec.pool.clone().unwrap_or_default(),
+            pool: record.place().to_owned(),
+            whole: record.spec.pool.is_none(),
             stage: MoveStage::Leaving,
             copied_bytes: 0,
             ..moving.clone()

@@ -10,8 +10,12 @@ use crate::spec::{CompressionName, VolumeSpec};
 /// A move that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveRecord {
-    /// The other pool: where the copy is that is no volume.
+    /// The other pool: where the copy is that is no volume; or the device that a volume was, whole,
+    /// and has left.
     pub pool: String,
+    /// It has left a device.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// What that copy is known by there. A volume's own UUID is where the volume is.
     pub uuid: Uuid,
     /// How far it is.
@@ -27,6 +31,11 @@ pub struct MoveRecord {
 }
 
 impl MoveRecord {
+    /// The device that a volume has left, which nobody else may have before it is clean.
+    pub fn left_device(&self) -> Option<&str> {
+        self.whole.then_some(&*self.pool)
+    }
+
     /// How the volume is kept where it goes, if that keeps volumes in such ways.
     pub fn form_of(&self, spec: &VolumeSpec) -> VolumeForm {
         self.form.unwrap_or_default().applied_to(spec).form()

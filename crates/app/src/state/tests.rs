@@ -90,6 +90,8 @@ fn what_was_stored_is_there_after_a_restart() {
             &PoolSpec {
                 kind: None,
                 key: None,
+                compression: None,
+                chunk: None,
                 name: "fast".into(),
                 devices: vec!["ram0".into()],
             },

@@ -243,6 +243,124 @@ fn what_is_deleted_leaves_no_key() {
     assert!(start.iter().all(|byte| *byte == 0));
 }
 
+/// A key that could not be had at the start is given later, to a pool and to a device under one;
+/// what stands on them is served then.
+#[test]
+fn a_key_that_comes_later_opens_what_waits_for_it() {
+    let scratch = Scratch::new("vault-later");
+    let target = encrypted(&scratch);
+    let below = scratch.join("f1.img");
+    let layer_key = key(&scratch, "b", &"b".repeat(32));
+    for command in [
+        &format!(
+            "device create f1 --kind file --size 64MiB --path {}",
+            path(&below)
+        ),
+        &format!("device create safe --kind crypt --device f1 --key {layer_key}"),
+        "pool create q --device safe",
+        "volume create x --pool q --size 8MiB --tenant db",
+    ] {
+        target.json(&words(command));
+    }
+    verify(&target);
+    target.refused(&words("pool start p"), "is open");
+    target.refused(&words("device start safe"), "is open");
+    target.terminate();
+    for name in ["a", "b"] {
+        fs::rename(scratch.join(name), scratch.join(name.to_uppercase())).expect("it is there");
+    }
+    let target = Target::start(&scratch, &[]);
+    let state = |target: &Target, what: &str| {
+        target.json(&words(&format!(
+            "{what} show {}",
+            if what == "pool" { "q" } else { "x" }
+        )))["state"]
+            .clone()
+    };
+    for start in ["pool start p", "device start safe", "pool start q"] {
+        target.refused(&words(start), "cannot read the key file");
+    }
+    key(&scratch, "a", &"c".repeat(32));
+    target.refused(&words("pool start p"), "the key or passphrase is wrong");
+    let shown = target.json(&words("pool show p"));
+    assert!(shown["fault"].to_string().contains("is wrong"), "{shown}");
+    usual_key(&scratch);
+    assert_eq!(target.json(&words("pool start p"))["state"], "online");
+    verify(&target);
+    assert_eq!(state(&target, "volume"), "unavailable");
+    fs::rename(scratch.join("B"), scratch.join("b")).expect("it is there");
+    target.json(&words("device start safe"));
+    assert_eq!(
+        (state(&target, "pool"), state(&target, "volume")),
+        ("online".into(), "online".into())
+    );
+    let report = target_perf(&target, &words("--nsid 3 --rw randrw --verify"));
+    assert_eq!(report["errors"], 0, "{report}");
+    target.refused(&words("device start safe"), "is open");
+    assert_eq!(target.terminate(), 0);
+}
+
+/// Nobody can open a pool whose key is lost; it can be deleted with its volumes, and its device is
+/// used again.
+#[test]
+fn a_pool_whose_key_is_lost_can_be_erased() {
+    let scratch = Scratch::new("vault-no-key");
+    let target = encrypted(&scratch);
+    verify(&target);
+    let erase = words("pool delete p --erase --yes");
+    target.refused(&erase, "volume `");
+    target.terminate();
+    let own = image(&scratch);
+    fs::remove_file(scratch.join("a")).expect("it was there");
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(state(&target).0, "unavailable");
+    target.refused(&words("pool delete p"), "volume `");
+    target.refused(&words("volume delete v --yes"), "cannot read the key file");
+    target.refused(&words("pool delete p --erase"), "--yes");
+    assert!(image(&scratch) == own, "nothing has changed");
+    target.json(&erase);
+    assert_eq!(keys(&scratch), [0; 2]);
+    let start = &image(&scratch)[..2 << 20];
+    assert!(start.iter().all(|byte| *byte == 0));
+    for list in ["pool list", "volume list"] {
+        assert_eq!(target.json(&words(list)).as_array().map(Vec::len), Some(0));
+    }
+    // The key that turns up opens nothing any more.
+    let import = format!("pool import p --device f0 --key {}", usual_key(&scratch));
+    target.refused(&words(&import), "no pool");
+    target.json(&words("pool create q --device f0 --kind mapped"));
+    target.refused(&words("pool delete q --erase --yes"), "is not encrypted");
+    target.json(&words("volume create v --pool q --size 8MiB --tenant db"));
+    target.json(&words("volume create w --pool q --size 8MiB --tenant db"));
+    verify(&target);
+    target.terminate();
+    let target = Target::start(&scratch, &[]);
+    verify(&target);
+}
+
+/// Another pool on the device than the one that is deleted stays as it is.
+#[test]
+fn another_pool_in_the_place_of_one_whose_key_is_lost_is_not_erased() {
+    let scratch = Scratch::new("vault-other");
+    let target = encrypted(&scratch);
+    target.terminate();
+    let own = image(&scratch);
+    fs::remove_dir_all(scratch.join("state")).expect("it is lost");
+    fs::remove_file(scratch.join("f0.img")).expect("it is there");
+    let target = encrypted(&scratch);
+    target.terminate();
+    fs::write(scratch.join("f0.img"), &own).expect("there is room");
+    fs::remove_file(scratch.join("a")).expect("it was there");
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(state(&target).0, "unavailable");
+    target.refused(&words("pool delete p --erase --yes"), "another pool");
+    assert!(image(&scratch) == own, "nothing has changed");
+    assert_eq!(
+        target.json(&words("volume list")).as_array().map(Vec::len),
+        Some(2)
+    );
+}
+
 fn rounds() -> u64 {
     std::env::var("FLASHYARD_ROUNDS").map_or(1, |it| it.parse().expect("a number"))
 }

@@ -383,3 +383,129 @@ fn a_pool_takes_up_a_file_that_has_grown_and_refuses_it_when_it_is_cut() {
     assert!(why.contains("give it its size back"), "{pool}");
     target.terminate();
 }
+
+/// A file that is made larger while the target runs is taken up by a command, also below an
+/// encrypted device; hosts go on meanwhile, and a pool on nothing larger stays as it is.
+#[test]
+fn a_pool_takes_up_a_file_that_grows_while_it_is_used() {
+    let scratch = Scratch::new("mapped-grows");
+    let target = with_pool(&scratch, "64MiB");
+    let key = scratch.file("k", &"k".repeat(32));
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("it is ours");
+    let (raw, key) = (scratch.join("e.img"), format!("file:{}", path(&key)));
+    let below = ["--kind", "file", "--path", path(&raw), "--size", "64MiB"];
+    target.json(&[&["device", "create", "e"], &below[..]].concat());
+    let layer = ["--kind", "crypt", "--device", "e", "--key", &key];
+    target.json(&[&["device", "create", "safe"], &layer[..]].concat());
+    target.json(&["pool", "create", "q", "--device", "safe"]);
+    let a = create(&target, "a", "8MiB");
+    fill(&target, &a, 7);
+    let size = |pool: &str| {
+        let shown = target.json(&["pool", "show", pool]);
+        shown["size"].as_u64().expect("it is open")
+    };
+    for (pool, image) in [("p", "d.img"), ("q", "e.img")] {
+        let before = size(pool);
+        target.json(&["pool", "grow", pool]);
+        assert_eq!(size(pool), before, "nothing is larger");
+        let file = File::options().write(true).open(scratch.join(image));
+        file.expect("it is ours")
+            .set_len(192 << 20)
+            .expect("there is space");
+        let grown = target.json(&["pool", "grow", pool]);
+        assert_eq!(grown["size"].as_u64(), Some(size(pool)));
+        assert!(size(pool) > 2 * before, "{before} {}", size(pool));
+    }
+    let after = [size("p"), size("q")];
+    let b = create(&target, "b", "96MiB");
+    fill(&target, &b, 9);
+    let more = ["--pool", "q", "--size", "96MiB", "--tenant", "db"];
+    let c = target.json(&[&["volume", "create", "c"], &more[..]].concat());
+    assert_eq!(bytes(&target, &c), [0].into());
+    assert_eq!(bytes(&target, &a), [7].into());
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    for (pool, size) in ["p", "q"].into_iter().zip(after) {
+        assert_eq!(target.json(&["pool", "show", pool])["size"], size);
+    }
+    let b = target.json(&["volume", "show", "b"]);
+    assert_eq!(bytes(&target, &b), [9].into());
+    assert_eq!(target.terminate(), 0);
+    assert_ne!(check(&scratch)["verdict"], "lost");
+}
+
+/// A pool has compression and chunks for volumes that do not say theirs; what is exported makes the
+/// same volumes elsewhere, whatever the pool has.
+#[test]
+fn a_pool_says_how_volumes_are_kept_that_do_not_say_it() {
+    let scratch = Scratch::new("mapped-defaults");
+    let target = with_pool(&scratch, "128MiB");
+    let form = |target: &Target, name: &str| {
+        let shown = target.json(&["volume", "show", name]);
+        (shown["compression"].clone(), shown["chunk_bytes"].clone())
+    };
+    create(&target, "before", "8MiB");
+    let set = target.json(&["pool", "set", "p", "--compression", "lz4"]);
+    assert_eq!(
+        (&set["compression"], &set["chunk_bytes"]),
+        (&"lz4".into(), &Value::Null)
+    );
+    create(&target, "lz4", "8MiB");
+    let more = ["--pool", "p", "--size", "8MiB", "--tenant", "db"];
+    let made = |name: &str, own: &[&str]| {
+        target.json(&[&["volume", "create", name], &more[..], own].concat());
+    };
+    made("plain", &["--compression", "none"]);
+    made("short", &["--chunk", "4KiB"]);
+    target.json(&["snapshot", "create", "plain@s"]);
+    target.json(&["volume", "clone", "plain@s", "clone"]);
+    let expected = [
+        ("before", (Value::Null, 4096.into())),
+        ("lz4", ("lz4".into(), 16384.into())),
+        ("plain", (Value::Null, 4096.into())),
+        ("short", ("lz4".into(), 4096.into())),
+        // What is made of a snapshot is kept as that.
+        ("clone", (Value::Null, 4096.into())),
+    ];
+    for (name, expected) in &expected {
+        assert_eq!(form(&target, name), *expected, "{name}");
+    }
+    target.refused(
+        &["pool", "set", "p", "--chunk", "8KiB"],
+        "use 4KiB, or 16KiB",
+    );
+    let exported = String::from_utf8(target.run(&["export"]).stdout).expect("text");
+    assert_eq!(target.terminate(), 0);
+
+    std::fs::remove_dir_all(scratch.join("state")).expect("it is lost");
+    std::fs::remove_file(scratch.join("d.img")).expect("it is there");
+    let file = scratch.file("f.toml", &exported);
+    let target = Target::start(&scratch, &[]);
+    target.json(&["apply", path(&file)]);
+    assert_eq!(target.json(&["pool", "show", "p"])["compression"], "lz4");
+    for (name, expected) in &expected {
+        assert_eq!(form(&target, name), *expected, "{name} of the file");
+    }
+    target.json(&[
+        "pool",
+        "set",
+        "p",
+        "--compression",
+        "none",
+        "--chunk",
+        "16KiB",
+    ]);
+    target.kill();
+    let target = Target::start(&scratch, &[]);
+    create(&target, "long", "8MiB");
+    assert_eq!(form(&target, "long"), (Value::Null, 16384.into()));
+    target.refused(
+        &[
+            &["volume", "create", "odd", "--pool", "p", "--tenant", "db"][..],
+            &["--size", "20KiB"],
+        ]
+        .concat(),
+        "a block of its pool",
+    );
+}

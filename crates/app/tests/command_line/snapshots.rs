@@ -101,6 +101,48 @@ fn snapshots_clones_and_what_is_shared_survive_a_kill() {
     );
 }
 
+/// What deleting one would free is shown of each that can be deleted.
+#[test]
+fn what_a_snapshot_would_free_is_shown() {
+    let scratch = Scratch::new("snapshots-free");
+    let target = with_pool(&scratch);
+    let volume = create(&target, "v");
+    fill(&target, &volume, 1);
+    target.json(&words("snapshot create v@one"));
+    let frees = |name: &str| target.json(&["snapshot", "show", name])["frees_bytes"].clone();
+    assert_eq!(frees("v@one"), 0);
+    fill(&target, &volume, 2);
+    assert_eq!(frees("v@one"), 1 << 20);
+    target.json(&words("snapshot create v@two"));
+    assert_eq!(
+        (frees("v@one"), frees("v@two")),
+        ((1 << 20).into(), 0.into())
+    );
+    // One with a clone cannot be deleted, and a list does not look.
+    target.json(&words("volume clone v@two c"));
+    assert_eq!(frees("v@two"), Value::Null);
+    let listed = target.json(&words("snapshot list"));
+    assert_eq!(listed[0]["frees_bytes"], Value::Null, "{listed}");
+    let text = target.run(&words("snapshot show v@one"));
+    let text = String::from_utf8(text.stdout).expect("text");
+    assert!(text.contains("frees") && text.contains("1 MiB"), "{text}");
+    target.refused(&words("snapshot show v@none"), "no snapshot");
+    let used = || target.json(&words("pool show p"))["snapshot_bytes"].as_u64();
+    let before = used().expect("a number");
+    target.json(&words("snapshot delete v@one --yes"));
+    // Counts are those of the last cut, which another one makes; it gives leaves away by and by.
+    let mut freed = 0;
+    for _ in 0..20 {
+        target.json(&words("snapshot create v@three"));
+        freed = before - used().expect("a number");
+        target.json(&words("snapshot delete v@three --yes"));
+        if freed > 0 {
+            break;
+        }
+    }
+    assert_eq!(freed, 1 << 20);
+}
+
 #[test]
 fn what_differs_is_told_in_bytes() {
     let scratch = Scratch::new("snapshots-diff");

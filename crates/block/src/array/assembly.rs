@@ -16,7 +16,7 @@
 
 use super::error::ArrayError;
 use super::geometry::Geometry;
-use super::record::{Incarnation, MemberState, Part, Record, Uuid, count};
+use super::record::{Incarnation, Member, MemberState, Part, Record, Uuid, count};
 
 /// A device that may be a member.
 #[derive(Clone, Debug)]
@@ -291,9 +291,23 @@ fn check_copies(
             }
         }
         if count(here.into_iter()) < newest.needed() {
-            let labels = newest.of_set(set).filter(|(at, _)| places[*at].is_none());
-            let labels = labels.map(|(_, member)| member.label.clone());
-            return Err(ArrayError::NoCopy(labels.collect()));
+            let (absent, old): (Vec<_>, Vec<_>) = newest
+                .of_set(set)
+                .partition(|(at, _)| places[*at].is_none());
+            let labels = |members: Vec<(usize, &Member)>| {
+                let labels = members.into_iter().map(|(_, member)| member.label.clone());
+                labels.collect::<Vec<String>>()
+            };
+            return Err(match absent.is_empty() {
+                // All are here, and too many of them are images of before.
+                true => {
+                    let old = old
+                        .into_iter()
+                        .filter(|(at, _)| lacks[*at] != Lack::Nothing);
+                    ArrayError::AllOld(labels(old.collect()))
+                }
+                false => ArrayError::NoCopy(labels(absent)),
+            });
         }
         others_could &= count(away.iter().copied()) >= newest.needed();
         missing.extend(away.iter().map(|member| member.label.clone()));
@@ -304,5 +318,7 @@ fn check_copies(
     }
 }
 
+#[cfg(test)]
+mod matrix;
 #[cfg(test)]
 mod tests;

@@ -38,6 +38,8 @@ pub enum ArrayError {
     Newer(String, u32),
     /// A part of the data is on none of the members at hand; those that are missing.
     NoCopy(Vec<String>),
+    /// No member of a set that has later data than these is at hand.
+    AllOld(Vec<String>),
     /// Members that are missing may have gone on without those at hand.
     MayBeOld(Vec<String>),
     /// There is no such member.
@@ -116,6 +118,13 @@ impl fmt::Display for ArrayError {
                 f,
                 "a part of the data is on none of the devices at hand: bring {} back",
                 either(missing)
+            ),
+            Self::AllOld(old) => write!(
+                f,
+                "{} older than the other members, which are too few without: bring {} back as it was used last, and not as an \
+                 image of before",
+                are(old),
+                either(old)
             ),
             Self::MayBeOld(missing) => write!(
                 f,

@@ -132,6 +132,10 @@ impl Device for CryptDevice {
         self.0.below.health()
     }
 
+    fn take_growth(&self) -> Result<(), IoError> {
+        self.0.below.take_growth()
+    }
+
     fn moved(&self) -> Option<u64> {
         self.0.below.moved()
     }

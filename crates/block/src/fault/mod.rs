@@ -151,6 +151,10 @@ impl Device for FaultDevice {
         self.0.below.device.health()
     }
 
+    fn take_growth(&self) -> Result<(), IoError> {
+        self.0.below.device.take_growth()
+    }
+
     fn moved(&self) -> Option<u64> {
         self.0.below.device.moved()
     }

@@ -55,6 +55,17 @@ impl VolumeForm {
     }
 }
 
+/// What became of a pool that was to be forgotten unopened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgotten {
+    /// Its keys are overwritten, and the device holds no pool any more.
+    Erased,
+    /// There was no pool on the device.
+    Absent,
+    /// Another pool is on the device, and stays.
+    Other,
+}
+
 /// Facts about a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolInfo {

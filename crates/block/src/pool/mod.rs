@@ -23,8 +23,8 @@ use flashyard_runtime::Rt;
 pub use check::check;
 pub use error::PoolError;
 pub use facts::{
-    Changes, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, ReadOnly, Report, Scrub, SnapshotInfo,
-    TenantSpace, VolumeForm, VolumeInfo,
+    Changes, Forgotten, Kind, NewSnapshot, NewVolume, Owner, PoolInfo, ReadOnly, Report, Scrub,
+    SnapshotInfo, TenantSpace, VolumeForm, VolumeInfo,
 };
 pub use mapped::{KeyHeader, LEAST_BYTES, MappedOptions, MappedPool};
 pub use raw::RawPool;
@@ -168,7 +168,7 @@ impl Pool {
         }
     }
 
-    /// Takes up the space by which the device has grown since the pool was opened.
+    /// Takes up the space by which the device, or its medium, has grown since the pool was opened.
     pub async fn extend(&self) -> Result<(), PoolError> {
         match self {
             Self::Raw(pool) => pool.extend().await,
@@ -320,6 +320,12 @@ impl Pool {
         self.mapped()?.changes(volume, since, until, from).await
     }
 
+    /// Bytes that deleting a snapshot would free: those that it stores and the next snapshot, or
+    /// the volume, has not got. Its clones are not looked at.
+    pub async fn freed_by(&self, volume: &str, snapshot: &str) -> Result<u64, PoolError> {
+        self.mapped()?.freed_by(volume, snapshot).await
+    }
+
     fn mapped(&self) -> Result<&MappedPool, PoolError> {
         match self {
             Self::Raw(_) => Err(PoolError::NoSnapshots),
@@ -334,6 +340,23 @@ impl Pool {
         match self {
             Self::Raw(pool) => pool.destroy().await,
             Self::Mapped(pool) => pool.destroy().await,
+        }
+    }
+
+    /// Takes the encrypted pool with this UUID off its device without opening it, so without its
+    /// key: first all its keys are overwritten, durably, so that no one can read its volumes again.
+    /// May be repeated after a power cut. Nothing is written where something else is.
+    pub async fn forget_encrypted(
+        device: &SharedDevice,
+        uuid: [u8; 16],
+    ) -> Result<Forgotten, PoolError> {
+        match find_other(device).await? {
+            Some(found) => match found.newest() {
+                Err(Unusable::Absent) => Ok(Forgotten::Absent),
+                Err(why) => Err(why.into()),
+                Ok(_) => Ok(Forgotten::Other),
+            },
+            None => MappedPool::forget_encrypted(&**device, uuid).await,
         }
     }
 

@@ -240,8 +240,9 @@ pub fn rounds() -> u64 {
     rounds.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// What all lives of a test with a member that lies have covered.
-#[derive(Default)]
+/// What lives of a test with a member that lies have covered together. How much a single one does
+/// depends on its seed: on a wide array the same load takes fewer segments.
+#[derive(Clone, Default)]
 pub struct Covered {
     /// Segments that were collected.
     pub victims: u64,
@@ -263,8 +264,33 @@ impl Covered {
         eprintln!("injected {injected}");
     }
 
+    /// The same of others as well.
+    pub fn add(&mut self, others: &Self) {
+        self.victims += others.victims;
+        self.healed += others.healed;
+        self.injected.resize(others.injected.len(), 0);
+        for (sum, injected) in self.injected.iter_mut().zip(&others.injected) {
+            *sum += injected;
+        }
+    }
+
+    /// Lives of each shape of array have covered something of everything, and all together enough
+    /// for so many lives.
+    pub fn check_shapes(shapes: &[Self], lives: u64) {
+        let mut all = Self::default();
+        for (shape, covered) in shapes.iter().enumerate() {
+            let (victims, healed) = (covered.victims, covered.healed);
+            let place = format!("shape {shape}: {victims} victims, {healed} healed");
+            assert!(victims > 0 && healed > 0, "{place}");
+            let injected = covered.injected.iter();
+            assert!(injected.min() > Some(&0), "{place}: {:?}", covered.injected);
+            all.add(covered);
+        }
+        all.check(lives);
+    }
+
     /// Every kind of fault was injected, and what it did was noticed and put right.
-    pub fn check(&self, lives: u64) {
+    fn check(&self, lives: u64) {
         for (rule, injected) in self.injected.iter().enumerate() {
             assert!(
                 *injected >= lives,

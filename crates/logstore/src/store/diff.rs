@@ -1,12 +1,10 @@
 //! What differs between two versions of a volume: a walk over both maps that skips what they share.
 
-use super::differ::{Differ, Difference, MOST_RANGES};
+use super::differ::{Differ, Difference};
 use super::io::{Outcome, Refused, Request};
+use super::reads::Found;
 use super::state::{State, Store};
 use crate::entry::{Entry, LEAF_CHUNKS, Lineage};
-
-/// Leaves that a part looks at, at most: no turn takes long.
-const MOST_LEAVES: u64 = 1 << 14;
 
 impl Store {
     /// Compares a volume or snapshot with an older snapshot, or with nothing, from a chunk on. When
@@ -37,8 +35,32 @@ impl Store {
             at: from,
             end,
             leaves: 0,
+            unlike: 0,
+            frees: false,
             found: Difference::default(),
         });
+        Ok(())
+    }
+
+    /// Adds up what deleting a snapshot would free, from a chunk on: what it stores that the next
+    /// version has not got. When the request is done, [`take_difference`](Self::take_difference)
+    /// has the sum of this part. Clones are not looked at: while there are some it cannot be
+    /// deleted.
+    pub fn freed(&mut self, request: Request, snapshot: Lineage, from: u64) -> Result<(), Refused> {
+        let mut next = self.heir(snapshot).ok_or(Refused::NoVolume)?;
+        // One that goes leaves what it inherits to the one after it.
+        while self.volumes.get(&next).is_some_and(|next| next.deleting) {
+            next = self.heir(next).ok_or(Refused::NoVolume)?;
+        }
+        self.difference(request, Some(snapshot), next, from)?;
+        let end = self
+            .volumes
+            .get(&snapshot)
+            .map_or(0, |volume| volume.chunks);
+        if let Some(differ) = &mut self.differ {
+            differ.frees = true;
+            differ.end = end;
+        }
         Ok(())
     }
 
@@ -52,7 +74,7 @@ impl Store {
             return;
         };
         while differ.at < differ.end {
-            if differ.found.changed.len() == MOST_RANGES || differ.leaves == MOST_LEAVES {
+            if differ.is_enough() {
                 differ.found.next = Some(differ.at);
                 break;
             }
@@ -62,6 +84,7 @@ impl Store {
                     differ.at += LEAF_CHUNKS;
                     continue;
                 }
+                differ.unlike += 1;
             }
             let new = self.stored_in(Some(differ.new), differ.at);
             let old = self.stored_in(differ.old, differ.at);
@@ -72,14 +95,39 @@ impl Store {
                 self.differ = Some(differ);
                 return;
             };
-            if new != old {
-                differ.add();
+            match new != old {
+                true if differ.frees => match self.freed_at(&differ, old) {
+                    Ok(sectors) => differ.found.freed += sectors,
+                    Err(page) => {
+                        self.load(page);
+                        self.differ = Some(differ);
+                        return;
+                    }
+                },
+                true => differ.add(),
+                false => {}
             }
             differ.at += 1;
         }
         self.answer(differ.request, Outcome::Success);
         self.difference = Some(differ.found);
         self.progress = true;
+    }
+
+    /// Sectors of a chunk that nobody needs without the older version, which has it from `layer`:
+    /// it is stored there, or in one before it that goes and leaves it behind.
+    fn freed_at(&mut self, differ: &Differ, layer: Option<Lineage>) -> Result<u64, u32> {
+        let Some(layer) = layer else {
+            return Ok(0);
+        };
+        let goes = self.volumes.get(&layer).is_some_and(|it| it.deleting);
+        if differ.old != Some(layer) && !goes {
+            return Ok(0);
+        }
+        match self.find_own(layer, differ.at) {
+            Found::At(entry, _) => Ok(entry.sectors().into()),
+            Found::In(page) => Err(page),
+        }
     }
 
     /// Whether both versions have the same leaf, and nothing was written to it since.

@@ -76,7 +76,7 @@ impl Store {
     }
 
     /// The next layer, which inherits from this one.
-    fn heir(&self, layer: Lineage) -> Option<Lineage> {
+    pub(super) fn heir(&self, layer: Lineage) -> Option<Lineage> {
         let data = self.volumes.get(&layer)?.data;
         let next = |volume: &&Volume| volume.parent == Some(layer) && volume.data == data;
         self.volumes

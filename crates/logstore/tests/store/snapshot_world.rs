@@ -82,6 +82,27 @@ impl World {
         }
     }
 
+    /// Sectors that deleting a snapshot would free.
+    pub fn freed(&mut self, snapshot: Lineage) -> u64 {
+        let (mut freed, mut from) = (0, Some(0));
+        while let Some(at) = from {
+            let request = self.request();
+            let asked = self.store.freed(request, snapshot, at);
+            asked.expect("it is there");
+            assert!(self.settle());
+            assert_eq!(self.done.remove(&request), Some(Outcome::Success));
+            let found = self.store.take_difference().expect("it is done");
+            assert!(found.changed.is_empty() && found.next.is_none_or(|next| next > at));
+            (freed, from) = (freed + found.freed, found.next);
+        }
+        freed
+    }
+
+    /// Sectors that all volumes and snapshots store.
+    pub fn stored_sectors(&self) -> u64 {
+        self.store.volumes().map(|one| one.tally.sectors).sum()
+    }
+
     /// Every chunk is stored once, whoever has it, and each volume says how many it has.
     pub fn counts_are_exact(&mut self) {
         let mut all = BTreeSet::new();

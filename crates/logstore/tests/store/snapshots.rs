@@ -240,7 +240,7 @@ fn step(world: &mut World, chance: &mut Rng) -> bool {
 fn snapshot_algebra_ends_with_the_bytes_of_the_volume() {
     let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
     let rounds: u64 = rounds.and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
-    let (mut moved, mut most) = (0, 0);
+    let (mut moved, mut most, mut freed) = (0, 0, 0);
     for seed in 0..10 * rounds {
         let mut chance = Rng::new(seed);
         let mut world = World::new(seed, small(), small_cache());
@@ -268,9 +268,21 @@ fn snapshot_algebra_ends_with_the_bytes_of_the_volume() {
         while world.model.volumes().len() > 1 {
             let all = world.model.volumes();
             let (one, _) = all[chance.below(all.len() as u64) as usize];
+            // What its deletion frees is the same before and after what others are giving away.
+            let is_snapshot = world.model.is_snapshot(one);
+            let early = is_snapshot.then(|| world.freed(one));
+            let exact = chance.below(2) == 0;
+            assert!(!exact || world.settle() && world.checkpoint());
+            assert_eq!(is_snapshot.then(|| world.freed(one)), early, "seed {seed}");
+            let before = world.stored_sectors();
             let request = world.request();
             if one != volume && world.store.delete_volume(request, one).is_ok() {
                 world.model.delete(one);
+                if let (Some(early), true) = (early, exact) {
+                    assert!(world.settle() && world.checkpoint());
+                    assert_eq!(before - world.stored_sectors(), early, "seed {seed}");
+                    freed += early;
+                }
                 // Others may be asked for while it gives its leaves away.
                 assert!(chance.below(2) == 0 || world.settle());
             }
@@ -283,6 +295,7 @@ fn snapshot_algebra_ends_with_the_bytes_of_the_volume() {
         assert_eq!((last.lineage, last.shared), (volume, 0));
     }
     assert!(moved > 500 && most > 8, "{moved} moved, {most} volumes");
+    assert!(freed > 1000, "{freed} sectors were freed by snapshots");
 }
 
 #[test]

@@ -113,8 +113,7 @@ impl fmt::Display for Refused {
             ),
             Self::NotInPool(volume, device) => write!(
                 f,
-                "volume `{volume}` is the whole device `{device}`, and only a volume of a pool goes to another one: make a \
-                 volume in the pool and copy what is in it on a host"
+                "volume `{volume}` is the whole device `{device}`, which keeps data as they are: move it to a mapped pool first, with --to"
             ),
             Self::OtherBlocks(volume, own, pool, blocks) => write!(
                 f,

@@ -31,7 +31,7 @@ impl Stack {
         let ways = volumes.filter_map(|id| {
             let (record, moving) = self.moving(id).ok()?;
             let way = (record.place().to_owned(), moving.pool, record.spec.name);
-            (moving.stage == MoveStage::Copying).then_some(way)
+            (moving.stage == MoveStage::Copying && record.spec.pool.is_some()).then_some(way)
         });
         let ways: Vec<_> = ways.collect();
         let (mut reached, mut seen) = (vec![from.to_owned()], 0);
@@ -62,7 +62,7 @@ impl Stack {
         let mut volumes = self.graph.all(Kind::Volume);
         let found = volumes.find_map(|id| {
             let (record, moving) = self.moving(id).ok()?;
-            (moving.pool == pool).then_some(record.spec.name)
+            (moving.pool == pool && !moving.whole).then_some(record.spec.name)
         });
         match found {
             Some(volume) => Err(InUse::MigrationOf(pool.to_owned(), volume).into()),

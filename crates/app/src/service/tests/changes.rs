@@ -45,7 +45,7 @@ const FILE: &str = r#"
 "#;
 
 /// One thing that is done.
-enum Do {
+pub(super) enum Do {
     /// The file with these parts written otherwise, which is applied.
     File(&'static [(&'static str, &'static str)]),
     /// The same, with `--prune --yes`.
@@ -58,22 +58,22 @@ enum Do {
     Restart,
 }
 
-use Do::{File as Apply, Hand, Prune, Refused, Restart};
+pub(super) use Do::{File as Apply, Hand, Prune, Refused, Restart};
 
 /// What is asked for, its key, and what it says: `-` if there is no such thing.
-type Fact = (&'static str, &'static str, &'static str);
+pub(super) type Fact = (&'static str, &'static str, &'static str);
 
-struct Row {
+pub(super) struct Row {
     what: &'static str,
     done: Vec<Do>,
     then: &'static [Fact],
 }
 
-fn row(what: &'static str, done: Vec<Do>, then: &'static [Fact]) -> Row {
+pub(super) fn row(what: &'static str, done: Vec<Do>, then: &'static [Fact]) -> Row {
     Row { what, done, then }
 }
 
-fn hand(request: Request) -> Do {
+pub(super) fn hand(request: Request) -> Do {
     Hand(Box::new(request))
 }
 
@@ -483,6 +483,7 @@ fn look_up(service: &Service, (what, key, _): Fact) -> String {
     let request = match kind {
         "target" => Request::ShowTarget,
         "device" => Request::Show(KindName::Device, name.into()),
+        "pool" => Request::Show(KindName::Pool, name.into()),
         "tenant" => Request::Show(KindName::Tenant, name.into()),
         _ => Request::Show(KindName::Volume, name.into()),
     };
@@ -503,9 +504,9 @@ fn holds(service: &Service, row: &Row, when: &str) {
     }
 }
 
-fn run(rows: &[Row]) {
+pub(super) fn run(name: &str, rows: &[Row]) {
     for (number, row) in rows.iter().enumerate() {
-        let scene = Scene::new(&format!("changes-{number}"));
+        let scene = Scene::new(&format!("changes-{name}-{number}"));
         let mut service = scene.start();
         apply(&scene, &service, &[], false).expect("it is right");
         for one in &row.done {
@@ -541,17 +542,17 @@ fn run(rows: &[Row]) {
 
 #[test]
 fn changes_by_file() {
-    run(&by_file());
+    run("file", &by_file());
 }
 
 #[test]
 fn changes_by_hand_and_file() {
-    run(&by_hand());
+    run("hand", &by_hand());
 }
 
 #[test]
 fn changes_that_are_refused() {
-    run(&refused());
+    run("refused", &refused());
 }
 
 /// What could not be taken back is not forgotten: files wait for it, and the next start does it.

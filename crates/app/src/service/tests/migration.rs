@@ -1,7 +1,8 @@
 //! Volumes that go to another pool, cut off everywhere.
 
 use super::*;
-use crate::control::Destination;
+use crate::control::{Destination, NewForm};
+use crate::spec::CompressionName;
 
 const POOLS: &str = r#"
     [[device]]
@@ -59,6 +60,19 @@ pub(super) fn migrate(name: &str, pool: &str) -> Request {
     }
 }
 
+fn reform(name: &str) -> Request {
+    Request::MigrateVolume {
+        name: name.into(),
+        to: Destination::Form(NewForm {
+            compression: Some(CompressionName::Lz4),
+            chunk: None,
+        }),
+        background: false,
+        force: false,
+        progress: false,
+    }
+}
+
 fn to(pool: &str) -> Act {
     ask(migrate("v", pool))
 }
@@ -77,6 +91,101 @@ fn script() -> Vec<Act> {
         to("p"),
         Act::Fill("v", 0xa1),
     ]
+}
+
+/// A device that volumes are, whole.
+const WHOLE: &str = r#"
+    [[device]]
+    name = "whole"
+    kind = "file"
+    path = "LIVE/whole"
+    size = "4MiB"
+"#;
+
+/// A whole device goes to a pool, and another tenant gets the device.
+fn script_of_a_device() -> Vec<Act> {
+    vec![
+        create("name = \"v\"\ndevice = \"whole\"\ntenant = \"a\""),
+        Act::Fill("v", 0xa1),
+        create("name = \"w\"\npool = \"q\"\nsize = \"1MiB\"\ntenant = \"b\""),
+        Act::Fill("w", 0xb1),
+        to("q"),
+        Act::Fill("v", 0xa1),
+        create("name = \"x\"\ndevice = \"whole\"\ntenant = \"b\""),
+        Act::Fresh("x"),
+        Act::Fill("x", 0xc1),
+        delete(KindName::Volume, "x"),
+        to("p"),
+        Act::Fill("v", 0xa1),
+    ]
+}
+
+#[test]
+fn a_kill_at_any_change_of_a_move_from_a_device_leaves_the_volume_whole() {
+    let scene = Scene::new("kill-whole");
+    let config = format!("{POOLS}{WHOLE}");
+    cut_everywhere(&scene, &config, &script_of_a_device(), Some("whole"));
+}
+
+#[test]
+fn a_move_from_a_device_that_the_store_refuses_can_be_repeated() {
+    let scene = Scene::new("fail-whole");
+    let config = format!("{POOLS}{WHOLE}");
+    fail_everywhere(&scene, &config, &script_of_a_device());
+}
+
+/// Until a device that a volume has left is clean nobody gets it, whichever change of the store
+/// fails; then it is as after the deletion of a volume on it.
+#[test]
+fn a_device_that_was_left_is_taken_until_it_is_clean() {
+    let scene = Scene::new("left-whole");
+    let (mut failing, mut taken) = (0, 0);
+    loop {
+        let service = scene.with(&format!("{POOLS}{WHOLE}"));
+        for act in &script_of_a_device()[..4] {
+            assert!(service.act(act).is_ok());
+        }
+        let before = service.volumes();
+        let seen = Cell::new(0);
+        watch::set(Some(Box::new(move |done| {
+            let number = seen.get();
+            seen.set(number + usize::from(!done));
+            !done && number == failing
+        })));
+        let moved = service.act(&to("q"));
+        watch::set(None);
+        let place = format!("change {failing}");
+        if moved.is_err() && service.place_of("v") == "q" {
+            taken += 1;
+            let claims = [
+                create("name = \"x\"\ndevice = \"whole\"\ntenant = \"b\""),
+                delete(KindName::Device, "whole"),
+            ];
+            for claim in claims {
+                let refused = service.act(&claim).expect_err(&place).to_string();
+                assert!(refused.contains("volume `v`"), "{place}: {refused}");
+            }
+        }
+        assert_eq!(service.volumes(), before, "{place}");
+        service.end();
+        let service = scene.start();
+        service.check_whole(&place);
+        assert_eq!(service.volumes(), before, "{place}");
+        if service.place_of("v") == "q" {
+            let raw = fs::read(scene.live().join("whole")).expect("it is there");
+            assert!(raw.iter().all(|byte| *byte == 0), "{place}");
+            let claim = create("name = \"x\"\ndevice = \"whole\"\ntenant = \"b\"");
+            assert!(service.act(&claim).is_ok(), "{place}");
+        }
+        service.end();
+        fs::remove_dir_all(scene.live()).expect("nothing runs in it");
+        fs::create_dir_all(scene.live()).expect("it was there");
+        if moved.is_ok() {
+            break;
+        }
+        failing += 1;
+    }
+    assert!(taken > 0, "the device is cleaned behind the switch-over");
 }
 
 #[test]
@@ -173,6 +282,8 @@ fn without_the_store_a_volume_is_found_once() {
                     name: pool.into(),
                     kind: None,
                     key: None,
+                    compression: None,
+                    chunk: None,
                     devices: vec![device.into()],
                 },
                 tenant: Some("a".into()),
@@ -240,7 +351,9 @@ fn what_cannot_be_moved_is_refused_and_stays() {
         (migrate("none", "q"), "no volume `none`"),
         (migrate("v", "small"), "free"),
         (migrate("v", "fine"), "block_size = 4096"),
-        (migrate("all", "q"), "whole device `whole`"),
+        (reform("all"), "whole device `whole`"),
+        (migrate("all", "small"), "free"),
+        (migrate("all", "fine"), "block_size = 4096"),
         (Request::CancelMigration("v".into()), "nothing to cancel"),
         (Request::CancelMigration("none".into()), "no volume `none`"),
     ];

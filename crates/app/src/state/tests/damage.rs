@@ -28,6 +28,8 @@ fn filled(directory: &Path) -> State {
     let spec = PoolSpec {
         kind: None,
         key: None,
+        compression: None,
+        chunk: None,
         name: "fast".into(),
         devices: vec!["ram0".into()],
     };

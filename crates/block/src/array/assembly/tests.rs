@@ -341,6 +341,7 @@ fn refusals_are_one_line_and_say_what_to_do() {
             ArrayError::NoCopy(vec![name(), name()]),
             "bring ssd0 or ssd0 back",
         ),
+        (ArrayError::AllOld(vec![name()]), "as it was used last"),
         (ArrayError::MayBeOld(vec![name()]), "as degraded"),
         (ArrayError::NotAMember(name()), "show lists"),
         (ArrayError::IsMember(name()), "name another one"),

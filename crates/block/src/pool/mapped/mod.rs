@@ -55,7 +55,7 @@ use self::space::Tenants;
 use self::volume::Volume;
 use super::change::run_on;
 use super::copies::Start;
-use super::error::PoolError;
+use super::error::{PoolError, device_error};
 use super::facts::{NewVolume, Owner, VolumeForm};
 use super::names::check_name;
 use crate::{Device, IoError, SharedDevice};
@@ -124,6 +124,8 @@ impl MappedPool {
     /// See [`Pool::extend`](super::Pool::extend).
     pub async fn extend(&self) -> Result<(), PoolError> {
         self.change(async move |inner| {
+            let grown = inner.device.take_growth();
+            grown.map_err(device_error("looking how large the device is"))?;
             let [.., third, last] = inner.engine.superblocks;
             let kept = third..last + layout::SUPER_BLOCKS;
             let blocks = opening::blocks_of(&*inner.device);

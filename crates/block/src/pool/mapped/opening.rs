@@ -13,13 +13,14 @@ use flashyard_runtime::sync::Semaphore;
 
 use super::engine::Engine;
 use super::key_header::{self, KeyHeader};
-use super::keys::{Keys, Settled};
+use super::keys::{self, Keys, Settled};
 use super::label::Label;
 use super::layout::{self, Signpost};
 use super::{Entry, Inner, MappedOptions, MappedPool};
 use crate::copies::read_each;
 use crate::pool::copies::Start;
 use crate::pool::error::{PoolError, device_error};
+use crate::pool::facts::Forgotten;
 use crate::superblock::{self, Found, Raw};
 use crate::{Device, Overlay, SharedDevice};
 
@@ -186,6 +187,31 @@ impl MappedPool {
         Ok(pool)
     }
 
+    /// See [`Pool::forget_encrypted`](crate::pool::Pool::forget_encrypted).
+    pub(in crate::pool) async fn forget_encrypted(
+        device: &dyn Device,
+        uuid: [u8; 16],
+    ) -> Result<Forgotten, PoolError> {
+        let start = Start(device);
+        let found: Found<Signpost> = superblock::find(&start).await?;
+        let signpost = found.newest()?.content;
+        if signpost.uuid != uuid {
+            return Ok(Forgotten::Other);
+        }
+        let is_encrypted = match key_header::find_newest(device, uuid).await {
+            Ok(Some(_)) | Err(PoolError::KeysDamaged(_)) => true,
+            // A power cut may have left it without keys.
+            Ok(None) => says_encrypted(device, &signpost).await?,
+            Err(why) => return Err(why),
+        };
+        if !is_encrypted {
+            return Err(PoolError::NotEncrypted);
+        }
+        keys::erase_all(device).await?;
+        start.erase().await?;
+        Ok(Forgotten::Erased)
+    }
+
     fn new(
         rt: &Rt,
         device: SharedDevice,
@@ -293,6 +319,16 @@ pub(super) async fn read_superblocks(
         }
     }
     Ok(copies)
+}
+
+/// Whether a superblock says that the pool is encrypted.
+async fn says_encrypted(device: &dyn Device, signpost: &Signpost) -> Result<bool, PoolError> {
+    let copies = read_superblocks(device, signpost).await?;
+    let says = |(number, copy): (u8, Option<Vec<u8>>)| {
+        let superblock = Superblock::decode(&copy?, number).ok()?;
+        Some(superblock.features.has(Features::ENCRYPTION))
+    };
+    Ok((0..).zip(copies).filter_map(says).any(|says| says))
 }
 
 async fn wait_until_open(engine: &Rc<Engine>) -> Result<(), PoolError> {

@@ -101,7 +101,7 @@ impl MappedPool {
                 .await
                 .map_err(|why| failed("comparing snapshots", why))?;
             let found = inner.engine.store.borrow_mut().take_difference();
-            let Difference { changed, next } = found.unwrap_or_default();
+            let Difference { changed, next, .. } = found.unwrap_or_default();
             let bytes = |chunk: u64| chunk << shift;
             Ok(Changes {
                 ranges: changed
@@ -112,6 +112,29 @@ impl MappedPool {
             })
         })
         .await
+    }
+
+    /// See [`Pool::freed_by`](crate::pool::Pool::freed_by).
+    pub async fn freed_by(&self, volume: &str, snapshot: &str) -> Result<u64, PoolError> {
+        let data = self.inner.data_of(volume)?;
+        let layer = self.inner.layer_of(volume, data, snapshot)?;
+        let (mut sectors, mut from) = (0, Some(0));
+        while let Some(at) = from {
+            // Other changes of the pool have their turn in between.
+            let part = self.change(async move |inner| {
+                let counted = inner
+                    .engine
+                    .ask(|store, request| store.freed(request, layer, at));
+                let why = |why| failed("adding up what a snapshot has alone", why);
+                counted.await.map_err(why)?;
+                let found = inner.engine.store.borrow_mut().take_difference();
+                Ok(found.unwrap_or_default())
+            });
+            let part = part.await?;
+            sectors += part.freed;
+            from = part.next;
+        }
+        Ok(sectors * SECTOR as u64)
     }
 }
 

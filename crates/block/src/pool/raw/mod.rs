@@ -175,6 +175,8 @@ impl RawPool {
     /// Takes up the space by which the device has grown since the pool was opened.
     pub async fn extend(&self) -> Result<(), PoolError> {
         self.change(async move |inner| {
+            let grown = inner.device.take_growth();
+            grown.map_err(device_error("looking how large the device is"))?;
             let mut metadata = inner.state.borrow().metadata.clone();
             let before = metadata.extents;
             fit(&mut metadata, &inner.device)?;
