@@ -152,7 +152,7 @@ fn pieces_are_put_together_copy_by_copy() {
 fn a_member_that_goes_takes_its_copy_with_it() {
     let (a, b) = (holds(b'a'), holds(b'b'));
     let gone = Err(IoError::NotReady);
-    let told = |pieces| Told::new(pieces).read();
+    let told = |pieces: &[&[Piece]]| Told::new(pieces).read();
     assert_eq!(told(&[&[gone, a], &[b]]), Ok(vec!["ab".to_owned()]));
     assert_eq!(told(&[&[a], &[Err(IoError::Busy)]]), Err(IoError::Busy));
 }
