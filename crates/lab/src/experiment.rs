@@ -305,7 +305,7 @@ impl fmt::Display for Refused {
                 write!(
                     f,
                     "there is no policy `{name}`; there are {}",
-                    crate::policies::NAMES.join(", ")
+                    crate::policies::names().collect::<Vec<_>>().join(", ")
                 )
             }
             Self::NoPolicies(experiment) => {
@@ -348,9 +348,8 @@ fn chosen_policies(
         return Err(Refused::NoPolicies(experiment.name()));
     }
     let known = |name: &String| {
-        let found = crate::policies::NAMES.iter().find(|known| *known == name);
-        found
-            .copied()
+        crate::policies::names()
+            .find(|known| known == name)
             .ok_or_else(|| Refused::UnknownPolicy(name.clone()))
     };
     asked.iter().map(known).collect()

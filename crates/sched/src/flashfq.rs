@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Time};
 
+use crate::figures::Figures;
 use crate::queues::Queues;
 use crate::roster::Roster;
 use crate::{Ask, Gauge, IoId, Next, Op, Outcome, Policy, Share, TenantId};
@@ -78,6 +79,23 @@ const PAGE_BYTES: u64 = 4096;
 const MOST_RANGE_BYTES: u64 = 128 << 10;
 /// Virtual time has this many units to the nanosecond, so that weights divide without much loss.
 const UNITS: u64 = 256;
+
+/// For how long a tenant that has nothing queued is waited for.
+const ANTICIPATION: Duration = Duration::from_us(100);
+
+/// Lines through the rates; the lead is one large write.
+impl From<&Figures> for Model {
+    fn from(figures: &Figures) -> Self {
+        let line = |[small, large]: [u64; 2]| Line::through(small, large);
+        Self {
+            depth: figures.depth(),
+            read: line(figures.reads()),
+            write: line(figures.writes()),
+            lead: Duration::from_secs(1) / figures.writes()[1],
+            anticipation: ANTICIPATION,
+        }
+    }
+}
 
 impl Line {
     /// The line through what was measured: so many I/Os per second alone, of 4 KiB and of 128 KiB.

@@ -4,6 +4,8 @@ mod clock;
 mod engine;
 mod policy;
 
+use flashyard_sched::POLICY_NAMES;
+
 use super::columns::{IOPS, POLICY, column};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
@@ -97,7 +99,7 @@ impl Experiment for GimbalOverhead {
     }
 
     fn policies(&self) -> &'static [&'static str] {
-        &policy::NAMES
+        POLICY_NAMES
     }
 
     fn is_measured(&self) -> bool {
@@ -112,7 +114,7 @@ impl Experiment for GimbalOverhead {
         {
             return Err(Refused::Conflict(format!(
                 "`{name}` is a policy of hosts and costs the target nothing; there are {}",
-                policy::NAMES.join(", ")
+                POLICY_NAMES.join(", ")
             )));
         }
         let (ios, runs) = if context.quick {

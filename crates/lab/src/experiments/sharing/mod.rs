@@ -57,7 +57,16 @@ pub(super) struct Scale {
 }
 
 /// The policies that are compared unless a user names others.
-pub(super) const POLICIES: [&str; 8] = policies::NAMES;
+pub(super) const POLICIES: [&str; 8] = [
+    "fifo",
+    "caps",
+    "parda",
+    "flashfq",
+    "reflex",
+    "gimbal",
+    "gimbal-released",
+    "fair",
+];
 
 pub(super) const GIB: Setting = Setting {
     key: "gib",
