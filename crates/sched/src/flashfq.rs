@@ -3,9 +3,13 @@
 //! After Shen and Park, "FlashFQ: A Fair Queueing I/O Scheduler for Flash-Based SSDs", USENIX ATC
 //! 2013. Each I/O costs the device time that a linear model gives it; tenants advance in virtual
 //! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
-//! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
-//! slowest I/O in flight waits (throttled dispatch). A tenant whose last I/O has just ended is
+//! slowest I/O in flight waits (throttled dispatch), and one whose last I/O has just ended is
+//! waited for, as if it were still there (anticipation against deceptive idleness). Guarantees,
 //! limits and classes are not part of the design.
+//!
+//! The paper was not at hand, only digests of it. How far ahead is too far (one large write, and of
+//! the slowest in flight), and for how long is waited (100 us), are ours; so is the model, a line
+//! through two rates. What follows from these need not be what its authors would have found.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;

@@ -11,10 +11,10 @@ use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit,
 /// See [`Experiment::claim`].
 pub(super) struct IsolationActiveUnits;
 
-const CLAIM: &str = "A translation layer that writes to fewer units at a time buys its readers time with bandwidth, and cannot buy them \
-the tail. One tenant writes without pause to 128 down to 4 of the units, one reads 4 KiB at random, one at a time, from all of them. The mean falls with the \
-units that are busy; p99 stays at a program until hardly any is, and the longest wait does not change: whoever meets a \
-program waits for it. The expected figures come from a prototype of the model, made before it.";
+const CLAIM: &str = "A translation layer that writes to fewer units at a time buys its readers time with bandwidth, and cannot buy them the \
+tail. One tenant writes without pause to 128 down to 4 of the units, one reads 4 KiB at random, one at a time, from all of them. The mean \
+falls with the units that are busy; p99 stays at a program until hardly any is, and the longest wait does not change: whoever meets a \
+program waits for it. The expected figures come from a prototype of the model, made before it, and not from a study.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
 

@@ -15,11 +15,13 @@ use crate::report::{
 /// See [`Experiment::claim`].
 pub(super) struct IsolationOpenChannel;
 
-const CLAIM: &str = "A tenant whose flash units are on channels of its own does not notice its neighbours. One tenant reads 4 KiB \
-at random, one at a time; one, three or seven others write without pause, a program under way on each unit they may use. Either \
-all share all units, or each has whole channels, or each has units of every channel; the device does everything in turn, or reads first, \
-or suspends programs for reads. After the study with open-channel SSDs (2017), whose conventional SSD answered in 0.30, 1.85 and 2.02 ms in the \
-mean and 22.92, 19.76 and 29.97 ms at worst with 2, 4 and 8 tenants. The expected figures come from a prototype of the model, made before it.";
+const CLAIM: &str = "A tenant whose flash units are on channels of its own does not notice its neighbours. One tenant reads 4 KiB at random, \
+one at a time; one, three or seven others write without pause, a program under way on each unit they may use. Either all share all units, or \
+each has whole channels, or each has units of every channel; the device does everything in turn, or reads first, or suspends programs for \
+reads. After the study with open-channel SSDs (2017), whose conventional SSD answered in 0.30, 1.85 and 2.02 ms in the mean and 22.92, 19.76 \
+and 29.97 ms at worst with 2, 4 and 8 tenants. The expected figures come from a prototype of the model, made before it, and not from the \
+study: its figures of open-channel SSDs exist only as a picture. There some of the neighbours is left, by the queues and the processor of \
+the device that all share. The model has neither, so that nothing is left of them on channels of one's own is the model's.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
 
