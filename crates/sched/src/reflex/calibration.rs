@@ -71,8 +71,8 @@ impl Calibration {
     }
 }
 
-/// A write is worth as many reads as it is slower. The last point is what reads alone reach: the mix
-/// is taken not to matter when it is counted in tokens.
+/// A write is worth as many reads as it is slower. The last point is what reads alone reach: the
+/// mix is taken not to matter when it is counted in tokens.
 impl From<&Figures> for Calibration {
     fn from(figures: &Figures) -> Self {
         let [reads, writes] = [figures.reads()[0], figures.writes()[0]];
