@@ -11,7 +11,7 @@ use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
 
 use crate::bench::SetupError;
-use crate::report::Report;
+use crate::report::{Promise, Report};
 
 /// An experiment: a question about storage, and how it is answered.
 pub trait Experiment: Sync {
@@ -26,6 +26,11 @@ pub trait Experiment: Sync {
 
     /// The policies that it compares when the user names none; none when there is no switch in it.
     fn policies(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What is wanted of its results.
+    fn promises(&self) -> &'static [Promise] {
         &[]
     }
 

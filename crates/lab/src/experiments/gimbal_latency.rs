@@ -15,7 +15,9 @@ use super::sharing::{
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::measure::{Tally, mean_us, percentile_us};
-use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Got, Promise, Report, Row, Scale, Series, Unit, Value,
+};
 
 /// See [`Experiment::claim`].
 pub(super) struct GimbalLatency;
@@ -48,6 +50,18 @@ const COLUMNS: [Column; 15] = [
     column("issue_p999_us", "p99.9 with host's queue", Unit::Micros),
 ];
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "Under `fair` the p99.9 is nowhere above Gimbal's, with and without credit",
+    judge: |rows| {
+        let part = |row: &Row| {
+            let alike = rows.like(row, &["profile", "condition", "credit", "worker"]);
+            let gimbal = alike.with("policy", "gimbal").first()?;
+            Some(row.number("p999_us")? / gimbal.number("p999_us")?)
+        };
+        Got::at_most(&rows.with("policy", "fair").each(part), 1.0)
+    },
+}];
+
 impl Experiment for GimbalLatency {
     fn name(&self) -> &'static str {
         "gimbal-latency"
@@ -63,6 +77,10 @@ impl Experiment for GimbalLatency {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -9,7 +9,8 @@ use super::units::{
 use super::{drive, figures};
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::report::{
-    Axis, Chart, ChartKind, Column, Mark, MarkAt, Report, Scale, Series, Unit, Value,
+    Axis, Chart, ChartKind, Column, Got, Mark, MarkAt, Promise, Report, Row, Rows, Scale, Series,
+    Unit, Value,
 };
 
 /// See [`Experiment::claim`].
@@ -56,6 +57,24 @@ const ORDERS: [Order; 4] = [
     Order::Suspend,
 ];
 
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "On channels of its own the reader's mean is at most 1.2 times that alone, whoever writes and in whatever order",
+        judge: |rows| Got::at_most(&of_alone(rows, "mean_us")?, 1.2),
+    },
+    Promise {
+        wanted: "And so is its p99",
+        judge: |rows| Got::at_most(&of_alone(rows, "p99_us")?, 1.2),
+    },
+];
+
+/// A figure of the reader on channels of its own, as parts of that alone.
+fn of_alone(rows: &Rows, figure: &str) -> Option<Vec<f64>> {
+    let alone = rows.with("placement", "alone").first()?.number(figure)?;
+    let part = |row: &Row| Some(row.number(figure)? / alone);
+    Some(rows.with("placement", "by channel").each(part))
+}
+
 impl Experiment for IsolationOpenChannel {
     fn name(&self) -> &'static str {
         "isolation-open-channel"
@@ -67,6 +86,10 @@ impl Experiment for IsolationOpenChannel {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {
