@@ -136,6 +136,13 @@ pub enum Found {
         /// All that are compared with something.
         all: usize,
     },
+    /// Of so many promises of an experiment so many are kept.
+    Promises {
+        /// Those that are kept.
+        kept: usize,
+        /// All that were measured.
+        all: usize,
+    },
     /// Reads or writes of a measurement.
     Perf,
     /// What is on this device or in this file.
@@ -356,6 +363,7 @@ impl fmt::Display for Found {
             Self::Seeds(1) => f.write_str("1 seed has a finding"),
             Self::Seeds(several) => write!(f, "{several} seeds have a finding"),
             Self::Rows { passed, all } => write!(f, "{passed} of {all} rows pass"),
+            Self::Promises { kept, all } => write!(f, "{kept} of {all} promises are kept"),
             Self::Health(state) => write!(f, "the target is {state}: `flashyard health` says more"),
             Self::Perf => f.write_str("not everything that was read or written was in order"),
             Self::Lost(path) => write!(

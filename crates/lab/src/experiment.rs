@@ -11,7 +11,7 @@ use flashyard_flash::Profile;
 use flashyard_flash::ssd::Condition;
 
 use crate::bench::SetupError;
-use crate::report::Report;
+use crate::report::{Promise, Report};
 
 /// An experiment: a question about storage, and how it is answered.
 pub trait Experiment: Sync {
@@ -26,6 +26,11 @@ pub trait Experiment: Sync {
 
     /// The policies that it compares when the user names none; none when there is no switch in it.
     fn policies(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What is wanted of its results.
+    fn promises(&self) -> &'static [Promise] {
         &[]
     }
 
@@ -305,7 +310,7 @@ impl fmt::Display for Refused {
                 write!(
                     f,
                     "there is no policy `{name}`; there are {}",
-                    crate::policies::NAMES.join(", ")
+                    crate::policies::names().collect::<Vec<_>>().join(", ")
                 )
             }
             Self::NoPolicies(experiment) => {
@@ -348,9 +353,8 @@ fn chosen_policies(
         return Err(Refused::NoPolicies(experiment.name()));
     }
     let known = |name: &String| {
-        let found = crate::policies::NAMES.iter().find(|known| *known == name);
-        found
-            .copied()
+        crate::policies::names()
+            .find(|known| known == name)
             .ok_or_else(|| Refused::UnknownPolicy(name.clone()))
     };
     asked.iter().map(known).collect()

@@ -11,6 +11,7 @@ pub mod plot;
 pub mod policies;
 pub mod report;
 pub mod swarm;
+mod validate;
 
 pub use experiment::{Context, Experiment, Progress, Refused, Request, Setting, Silent};
 pub use experiments::{experiments, find};

@@ -3,15 +3,20 @@
 //! After Shen and Park, "FlashFQ: A Fair Queueing I/O Scheduler for Flash-Based SSDs", USENIX ATC
 //! 2013. Each I/O costs the device time that a linear model gives it; tenants advance in virtual
 //! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
-//! time by cost over weight, and the one least advanced goes first. A tenant too far ahead of the
-//! slowest I/O in flight waits (throttled dispatch). A tenant whose last I/O has just ended is
+//! slowest I/O in flight waits (throttled dispatch), and one whose last I/O has just ended is
+//! waited for, as if it were still there (anticipation against deceptive idleness). Guarantees,
 //! limits and classes are not part of the design.
+//!
+//! The paper was not at hand, only digests of it. How far ahead is too far (one large write, and of
+//! the slowest in flight), and for how long is waited (100 us), are ours; so is the model, a line
+//! through two rates. What follows from these need not be what its authors would have found.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use flashyard_time::{Duration, Time};
 
+use crate::figures::Figures;
 use crate::queues::Queues;
 use crate::roster::Roster;
 use crate::{Ask, Gauge, IoId, Next, Op, Outcome, Policy, Share, TenantId};
@@ -78,6 +83,23 @@ const PAGE_BYTES: u64 = 4096;
 const MOST_RANGE_BYTES: u64 = 128 << 10;
 /// Virtual time has this many units to the nanosecond, so that weights divide without much loss.
 const UNITS: u64 = 256;
+
+/// For how long a tenant that has nothing queued is waited for.
+const ANTICIPATION: Duration = Duration::from_us(100);
+
+/// Lines through the rates; the lead is one large write.
+impl From<&Figures> for Model {
+    fn from(figures: &Figures) -> Self {
+        let line = |[small, large]: [u64; 2]| Line::through(small, large);
+        Self {
+            depth: figures.depth(),
+            read: line(figures.reads()),
+            write: line(figures.writes()),
+            lead: Duration::from_secs(1) / figures.writes()[1],
+            anticipation: ANTICIPATION,
+        }
+    }
+}
 
 impl Line {
     /// The line through what was measured: so many I/Os per second alone, of 4 KiB and of 128 KiB.

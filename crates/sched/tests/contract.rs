@@ -3,70 +3,46 @@
 
 use std::collections::VecDeque;
 
-use flashyard_sched::flashfq::{Line, Model};
-use flashyard_sched::gimbal::{Flaws, Tuning};
-use flashyard_sched::reflex::{Calibration, Point};
 use flashyard_sched::{
-    Ask, Caps, Class, Fair, Fifo, FlashFq, Gimbal, IoId, Next, Op, Outcome, Policy, Rates, Reflex,
-    Share, TenantId, Window,
+    Ask, Class, Figures, IoId, Known, Make, Next, Op, Outcome, POLICIES, Point, Policy, PolicyKind,
+    Rates, Share, TenantId, Window,
 };
 use flashyard_time::{Duration, Rng, Time};
+use turns::Turns;
 
-/// A policy to be tried.
-struct Candidate {
-    name: &'static str,
-    make: fn() -> Box<dyn Policy>,
+/// The one that the guide shows is held to the same.
+#[path = "../../lab/examples/policy/turns.rs"]
+mod turns;
+
+/// The entry as the guide has it.
+const OF_THE_GUIDE: &[PolicyKind] = &[PolicyKind {
+    name: "turns",
+    about: "One I/O of each tenant in turn.",
+    keeps_guarantees: false,
+    made_of: Make::Untold(|| Box::new(Turns::default())),
+}];
+
+/// All that there are.
+fn policies() -> impl Iterator<Item = &'static PolicyKind> {
+    POLICIES.iter().chain(OF_THE_GUIDE)
 }
 
-const CANDIDATES: [Candidate; 7] = [
-    Candidate {
-        name: "fifo",
-        make: || {
-            Box::new(Fifo::new(Window {
-                ios: 16,
-                bytes: 1 << 20,
-            }))
+/// One that has seen nothing yet, for a device that is known well.
+fn fresh(kind: &PolicyKind) -> Box<dyn Policy> {
+    let curve = vec![Point {
+        latency: Duration::from_ms(1),
+        tokens: 40_000_000,
+    }];
+    let figures = Figures::new([400_000, 25_000], [40_000, 1_400]).expect("no rate is zero");
+    let known = Known {
+        window: Window {
+            ios: 16,
+            bytes: 1 << 20,
         },
-    },
-    Candidate {
-        name: "caps",
-        make: || Box::new(Caps::new()),
-    },
-    Candidate {
-        name: "gimbal",
-        make: || Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
-    },
-    Candidate {
-        name: "gimbal-released",
-        make: || Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
-    },
-    Candidate {
-        name: "reflex",
-        make: || {
-            let points = vec![Point {
-                latency: Duration::from_ms(1),
-                tokens: 40_000_000,
-            }];
-            Box::new(Reflex::new(Calibration::new(900, points)))
-        },
-    },
-    Candidate {
-        name: "flashfq",
-        make: || {
-            Box::new(FlashFq::new(Model {
-                depth: 16,
-                read: Line::through(400_000, 25_000),
-                write: Line::through(40_000, 1_400),
-                lead: Duration::from_us(700),
-                anticipation: Duration::from_us(100),
-            }))
-        },
-    },
-    Candidate {
-        name: "fair",
-        make: || Box::new(Fair::default()),
-    },
-];
+        figures: Some(figures.with_depth(16).with_curve(curve)),
+    };
+    kind.make(&known).expect("all is known")
+}
 
 /// Ids that may be in use at a time.
 const IDS: u32 = 96;
@@ -89,11 +65,11 @@ struct World {
 }
 
 impl World {
-    fn new(candidate: &Candidate, seed: u64) -> Self {
+    fn new(kind: &PolicyKind, seed: u64) -> Self {
         Self {
-            name: candidate.name,
+            name: kind.name,
             seed,
-            policy: (candidate.make)(),
+            policy: fresh(kind),
             chance: Rng::new(seed),
             now: Time::ZERO,
             wake: None,
@@ -294,25 +270,63 @@ impl World {
 
 #[test]
 fn every_io_is_dispatched_once_or_cancelled_and_none_waits_forever() {
-    for candidate in &CANDIDATES {
+    for kind in policies() {
         for seed in 0..10 {
-            let mut world = World::new(candidate, seed);
+            let mut world = World::new(kind, seed);
             (0..500).for_each(|_| world.step());
             world.drain();
-            assert!(world.dispatched > 100, "{} {seed}", candidate.name);
+            assert!(world.dispatched > 100, "{} {seed}", kind.name);
         }
     }
 }
 
+/// What needs figures is not made without, and nothing else is refused; each has a name of its own.
+#[test]
+fn a_policy_is_made_of_what_it_says_that_it_needs() {
+    for (place, kind) in POLICIES.iter().enumerate() {
+        let made = kind.make(&Known::NOTHING);
+        assert_eq!(made.is_none(), kind.needs_figures(), "{}", kind.name);
+        let first = POLICIES.iter().position(|other| other.name == kind.name);
+        assert_eq!(first, Some(place), "{} is there twice", kind.name);
+        assert_eq!(PolicyKind::named(kind.name), Some(kind));
+    }
+    assert_eq!(PolicyKind::named("none"), None);
+}
+
+/// The page shows the entry as it stands above.
+#[test]
+fn the_guide_shows_the_entry_of_its_policy() {
+    let lines = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let page = lines(include_str!("../../../docs/guide/writing-a-policy.md"));
+    let here = lines(include_str!("contract.rs"));
+    let (_, shown) = page
+        .split_once("```rust\nPolicyKind {\n")
+        .expect("it shows the entry");
+    let (shown, _) = shown.split_once("},\n```").expect("a fence ends");
+    assert!(
+        shown.contains("\"turns\"") && here.contains(shown),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_device_that_does_nothing_of_a_kind_has_no_figures() {
+    assert_eq!(Figures::new([0, 1], [1, 1]), None);
+    assert_eq!(Figures::new([1, 1], [1, 0]), None);
+    // Large I/O is not quicker than small I/O.
+    let figures = Figures::new([10, 20], [5, 2]).expect("no rate is zero");
+    assert_eq!((figures.reads(), figures.writes()), ([10, 10], [5, 2]));
+}
+
 #[test]
 fn the_same_events_give_the_same_decisions() {
-    let course = |candidate: &Candidate| {
-        let mut world = World::new(candidate, 7);
+    let course = |kind: &PolicyKind| {
+        let mut world = World::new(kind, 7);
         (0..500).for_each(|_| world.step());
         (world.now, world.dispatched, world.queued.len())
     };
-    for candidate in &CANDIDATES {
-        assert_eq!(course(candidate), course(candidate), "{}", candidate.name);
+    for kind in policies() {
+        assert_eq!(course(kind), course(kind), "{}", kind.name);
     }
 }
 
@@ -338,9 +352,9 @@ struct Rivals {
 }
 
 impl Rivals {
-    fn new(candidate: &Candidate) -> Self {
+    fn new(kind: &PolicyKind) -> Self {
         Self {
-            policy: (candidate.make)(),
+            policy: fresh(kind),
             now: Time::ZERO,
             wake: None,
             given: VecDeque::new(),
@@ -449,14 +463,14 @@ fn a_pause_is_not_repaid() {
         limit: quarter,
         ..Share::default()
     };
-    for candidate in &CANDIDATES {
+    for kind in policies() {
         for pause in [0, 1] {
             // Windows that are looked at together: `Fair` makes up for 50 ms of a guarantee at
             // once.
             for (share, together) in [(Share::default(), 1), (guaranteed, 5), (limited, 1)] {
-                let (before, after) = around_a_pause(candidate, &share, pause);
+                let (before, after) = around_a_pause(kind, &share, pause);
                 for windows in after.chunks(together) {
-                    let what = format!("{}, {share:?}: {before:?}, {windows:?}", candidate.name);
+                    let what = format!("{}, {share:?}: {before:?}, {windows:?}", kind.name);
                     let mean = |owner: usize| mean_of(windows, owner);
                     assert!(mean(0) * 4 <= before[0] * 5, "the first has more: {what}");
                     assert!(mean(1) * 5 >= before[1] * 4, "the other has less: {what}");
@@ -468,8 +482,8 @@ fn a_pause_is_not_repaid() {
 
 /// What both tenants do in a window, and what they do in each after the first one, which has this
 /// `share`, had but `pause` I/Os at a time for a while.
-fn around_a_pause(candidate: &Candidate, share: &Share, pause: u32) -> ([u32; 2], Vec<[u32; 2]>) {
-    let mut rivals = Rivals::new(candidate);
+fn around_a_pause(kind: &PolicyKind, share: &Share, pause: u32) -> ([u32; 2], Vec<[u32; 2]>) {
+    let mut rivals = Rivals::new(kind);
     rivals.policy.set_share(Time::ZERO, RIVALS[0], share);
     let before = rivals.work(Duration::from_ms(80), [DEPTH; 2]);
     rivals.work(Duration::from_ms(150), [pause, DEPTH]);

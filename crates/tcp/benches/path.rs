@@ -22,8 +22,7 @@ use flashyard_engine::{
 };
 use flashyard_runtime::Rt;
 use flashyard_runtime::uring::{self, Config};
-use flashyard_sched::gimbal::{Flaws, Tuning};
-use flashyard_sched::{Caps, Fair, Fifo, Gimbal, Policy, Window};
+use flashyard_sched::{Known, POLICIES, Policy, PolicyKind};
 use flashyard_tcp::listen;
 use flashyard_time::Duration;
 
@@ -132,16 +131,16 @@ fn main() -> ExitCode {
 
 /// The policies that need no facts of the device.
 fn policy(name: &str) -> Result<Box<dyn Policy>, String> {
-    Ok(match name {
-        "fifo" => Box::new(Fifo::new(Window::UNLIMITED)),
-        "fair" => Box::new(Fair::new()),
-        "gimbal" => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
-        "caps" => Box::new(Caps::new()),
-        _ => {
-            return Err(format!(
-                "--policy {name}: fifo, fair, gimbal or caps is wanted"
-            ));
-        }
+    let kind = PolicyKind::named(name);
+    let policy = kind.and_then(|kind| kind.make(&Known::NOTHING));
+    policy.ok_or_else(|| {
+        let untold = |kind: &&PolicyKind| !kind.needs_figures();
+        let names: Vec<_> = POLICIES
+            .iter()
+            .filter(untold)
+            .map(|kind| kind.name)
+            .collect();
+        format!("--policy {name}: one of {} is wanted", names.join(", "))
     })
 }
 

@@ -78,7 +78,7 @@ impl Live {
 fn set_the_scene(service: &Service, dilation: u32) -> Result<(), Failure> {
     service.handle(Request::SetDevice {
         name: DEVICE.to_owned(),
-        policy: PolicyName::Fifo,
+        policy: PolicyName::fifo(),
     })?;
     let target = Span(TARGET.scale(dilation.into(), 1));
     service.handle(Request::SetTenant {

@@ -57,9 +57,9 @@ impl Phase {
         let phase = |name, players| Self {
             name,
             policy: if name == FAIR {
-                PolicyName::Fair
+                PolicyName::default()
             } else {
-                PolicyName::Fifo
+                PolicyName::fifo()
             },
             players,
         };
@@ -81,10 +81,8 @@ impl Phase {
 
     /// Seconds before the phase is measured: the fair switch learns what I/O costs.
     pub(super) fn warm_up(&self) -> f64 {
-        match self.policy {
-            PolicyName::Fair => 2.0,
-            _ => 0.2,
-        }
+        let learns = self.policy == PolicyName::default();
+        if learns { 2.0 } else { 0.2 }
     }
 
     /// Who does what.

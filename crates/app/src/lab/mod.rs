@@ -123,9 +123,9 @@ fn perform(args: &LabRunArgs) -> Result<(), Failure> {
     report.label_charts();
     let written = outputs.write(&report, experiment, &again(args))?;
     match args.json {
-        true => json::print("", &report.json()),
+        true => json::print("", &report.json(experiment)),
         false => {
-            say(&shown(&report))?;
+            say(&shown(&report, experiment))?;
             for path in written {
                 eprintln!("wrote {}", path.display());
             }
@@ -133,12 +133,12 @@ fn perform(args: &LabRunArgs) -> Result<(), Failure> {
     }
     match stopped {
         Some(signal) => Err(Failure::Stopped(signal)),
-        None => Ok(verdict(&report, args.check)?),
+        None => Ok(verdict(&report, experiment, args.check)?),
     }
 }
 
-/// The report as a table for people, with its notes.
-fn shown(report: &Report) -> String {
+/// The report as a table for people, with what was promised and its notes.
+fn shown(report: &Report, experiment: &dyn Experiment) -> String {
     let columns = report.columns.iter().enumerate().map(|(place, column)| {
         let heading = column.unit.beside(&column.heading.to_uppercase());
         (heading, report.is_numeric(place))
@@ -158,33 +158,50 @@ fn shown(report: &Report) -> String {
         parts.push(QUICK.to_owned());
     }
     parts.push(table.render().trim_end().to_owned());
+    let promises = report.promise_cells(experiment);
+    if !promises.is_empty() {
+        let headings = ["WANTED", "GOT", "KEPT"].map(|heading| (heading.to_owned(), false));
+        let mut table = Table::of(headings);
+        for cells in promises {
+            table.row(cells.into());
+        }
+        parts.push(table.render().trim_end().to_owned());
+    }
     parts.extend(report.notes.iter().cloned());
     parts.join("\n\n") + "\n"
 }
 
-/// Says how many rows pass, of an experiment that compares with something. It is a failure only
-/// with `--check`: the experiment itself succeeded.
-fn verdict(report: &Report, check: bool) -> Result<(), Found> {
-    let Some(place) = report
-        .columns
-        .iter()
-        .position(|column| column.name == "pass")
-    else {
-        return Ok(());
-    };
-    let count = |wanted: bool| {
-        let is = |row: &&Vec<Value>| row.get(place) == Some(&Value::Flag(wanted));
-        report.rows.iter().filter(is).count()
-    };
-    let (passed, failed) = (count(true), count(false));
-    let all = passed + failed;
-    let rows = Found::Rows { passed, all };
-    match (failed, check) {
-        (0, _) => eprintln!("{rows}"),
-        (_, true) => return Err(rows),
-        (_, false) => eprintln!("{rows}; --check makes the others a failure"),
+/// Says how many rows pass, of an experiment that compares with something, and how many promises
+/// are kept. What is missed is a failure only with `--check`: the experiment itself succeeded.
+fn verdict(report: &Report, experiment: &dyn Experiment, check: bool) -> Result<(), Found> {
+    let place = report.columns.iter().position(|it| it.name == "pass");
+    let rows = report.rows.iter().filter_map(|row| row.get(place?));
+    let judged = report.judged(experiment);
+    let promises: Vec<Value> = judged.iter().map(|it| report.verdict(it)).collect();
+    let [passed, all] = counted(rows);
+    let [kept, of] = counted(promises.iter());
+    let mut missed = None;
+    for (good, all, found) in [
+        (passed, all, Found::Rows { passed, all }),
+        (kept, of, Found::Promises { kept, all: of }),
+    ] {
+        match (all - good, check) {
+            (0, _) if all == 0 => {}
+            (0, _) => eprintln!("{found}"),
+            (_, true) if missed.is_none() => missed = Some(found),
+            (_, true) => eprintln!("{found}"),
+            (_, false) => eprintln!("{found}; --check makes the others a failure"),
+        }
     }
-    Ok(())
+    missed.map_or(Ok(()), Err)
+}
+
+/// How many say yes, and how many say anything.
+fn counted<'a>(values: impl Iterator<Item = &'a Value>) -> [usize; 2] {
+    values.fold([0, 0], |[yes, all], value| match value {
+        Value::Flag(flag) => [yes + usize::from(*flag), all + 1],
+        _ => [yes, all],
+    })
 }
 
 /// The command that repeats the run.
@@ -296,6 +313,7 @@ mod tests {
             heading: name,
             unit,
         };
+        let validate = find("ssd-validate").expect("it is there");
         let mut report = Report {
             experiment: "ssd-validate",
             seed: 1,
@@ -323,21 +341,57 @@ mod tests {
             notes: vec!["A note.".into()],
         };
         assert_eq!(
-            shown(&report),
+            shown(&report, validate),
             "ssd-validate   seed 1   digest 000000000000beef\n\n\
              TEST      MEASURED, us  PASS\n\
              QD1 read          85.1  yes\n\
              QD32                 -  NO\n\n\
              A note.\n"
         );
-        assert_eq!(verdict(&report, false), Ok(()));
+        assert_eq!(verdict(&report, validate, false), Ok(()));
         assert_eq!(
-            verdict(&report, true),
+            verdict(&report, validate, true),
             Err(Found::Rows { passed: 1, all: 2 })
         );
         report.rows.pop();
-        assert_eq!(verdict(&report, true), Ok(()));
+        assert_eq!(verdict(&report, validate, true), Ok(()));
         report.columns.pop();
-        assert_eq!(verdict(&report, true), Ok(()), "nothing is compared");
+        assert_eq!(
+            verdict(&report, validate, true),
+            Ok(()),
+            "nothing is compared"
+        );
+    }
+
+    #[test]
+    fn promises_that_are_missed_are_shown_and_fail_the_run_only_when_checked() {
+        let sybil = find("sybil").expect("it is there");
+        let column = |name| Column {
+            name,
+            heading: name,
+            unit: Unit::None,
+        };
+        let mut report = Report {
+            experiment: "sybil",
+            seed: 1,
+            quick: false,
+            digest: 0xbeef,
+            settings: Vec::new(),
+            columns: vec![column("policy"), column("f_util_min"), column("f_util_max")],
+            rows: vec![vec![
+                Value::Text("fair".into()),
+                Value::Real(0.9),
+                Value::Real(1.0),
+            ]],
+            charts: Vec::new(),
+            notes: Vec::new(),
+        };
+        let text = shown(&report, sybil);
+        assert!(text.contains("WANTED") && text.contains("  NO\n"), "{text}");
+        assert_eq!(verdict(&report, sybil, false), Ok(()));
+        let missed = Found::Promises { kept: 0, all: 1 };
+        assert_eq!(verdict(&report, sybil, true), Err(missed));
+        report.quick = true;
+        assert_eq!(verdict(&report, sybil, true), Ok(()));
     }
 }

@@ -89,7 +89,7 @@ impl Work<'_> {
     fn note_capability(&mut self, device: NodeId, found: Calibration) -> Result<(), Fault> {
         self.change_spec(device, |spec| found.put_into(spec))?;
         let noted = self.graph.device(device);
-        if noted.is_some_and(|device| device.spec.policy.needs_figures()) {
+        if noted.is_some_and(|device| device.spec.policy.kind().needs_figures()) {
             self.renew_policy(device);
         }
         Ok(())
@@ -221,7 +221,9 @@ pub(super) fn find_figures(spec: &mut DeviceSpec, checked: Checked) -> Result<()
     if checked == Checked::Never {
         return Ok(());
     }
-    if spec.policy.needs_figures() && spec.capability.is_none() && spec.kind() == DeviceKind::Flash
+    if spec.policy.kind().needs_figures()
+        && spec.capability.is_none()
+        && spec.kind() == DeviceKind::Flash
     {
         Calibration::of_model(spec)?.put_into(spec);
     }

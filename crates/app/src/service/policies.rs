@@ -1,10 +1,7 @@
-//! The policies that a device can have. Most learn what they have to know of it; two need figures
-//! of the device, and are made from what `device calibrate` has found out.
+//! The policies that devices have. Most learn what they have to know of a device; some need figures
+//! of it, which are made from what `device calibrate` has found out.
 
-use flashyard_sched::flashfq::{Line, Model};
-use flashyard_sched::gimbal::{Flaws, Tuning};
-use flashyard_sched::reflex::{self, Point, READ_TOKENS};
-use flashyard_sched::{Caps, Fair, Fifo, FlashFq, Gimbal, Policy, Reflex, Window};
+use flashyard_sched::{Figures, Known, Point, Policy, READ_TOKENS, Window};
 use flashyard_time::Duration;
 
 use super::Fault;
@@ -19,59 +16,32 @@ const WINDOW: Window = Window {
 };
 /// Bytes of the I/O by which bandwidth is measured.
 const LARGE: u64 = 128 << 10;
-/// For how long FlashFQ waits for a tenant that has nothing queued.
-const ANTICIPATION: Duration = Duration::from_us(100);
-/// I/Os in flight that keep a device busy of which only rates are known.
-const DEPTH: u64 = 64;
-
 /// How to make the policy of a device, on whichever core.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct PolicyPlan {
     name: PolicyName,
-    facts: Option<Facts>,
+    known: Known,
 }
 
-/// What a device was found to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Facts {
-    /// I/Os per second of 4 KiB and of 128 KiB.
-    reads: [u64; 2],
-    writes: [u64; 2],
-    curve: Vec<LoadPoint>,
-}
-
-impl PolicyName {
-    /// The policy as it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fifo => "fifo",
-            Self::Fair => "fair",
-            Self::Gimbal => "gimbal",
-            Self::GimbalReleased => "gimbal-released",
-            Self::Reflex => "reflex",
-            Self::FlashFq => "flashfq",
-            Self::Caps => "caps",
-        }
-    }
-
-    /// Whether it keeps guarantees. See the module of each in `flashyard_sched`.
-    pub fn keeps_guarantees(self) -> bool {
-        matches!(self, Self::Fair | Self::Reflex)
-    }
-
-    /// Whether it needs figures of the device.
-    pub fn needs_figures(self) -> bool {
-        matches!(self, Self::Reflex | Self::FlashFq)
+/// What nobody has chosen.
+impl Default for PolicyPlan {
+    fn default() -> Self {
+        Self::known(PolicyName::default(), None)
     }
 }
 
 impl PolicyPlan {
     /// For a device whose policy needs no figures, or that was measured.
     pub fn of(spec: &DeviceSpec) -> Self {
-        Self {
-            name: spec.policy,
-            facts: Facts::of(spec),
-        }
+        Self::known(spec.policy, figures(spec))
+    }
+
+    fn known(name: PolicyName, figures: Option<Figures>) -> Self {
+        let known = Known {
+            window: WINDOW,
+            figures,
+        };
+        Self { name, known }
     }
 
     /// Which one.
@@ -82,19 +52,9 @@ impl PolicyPlan {
     /// The policy, with nothing in it. One that needs figures that are missing is the default
     /// instead; that is refused before it comes to this, see `calibrate.rs`.
     pub fn make(&self) -> Box<dyn Policy> {
-        match (self.name, &self.facts) {
-            (PolicyName::Fifo, _) => Box::new(Fifo::new(WINDOW)),
-            (PolicyName::Gimbal, _) => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
-            (PolicyName::GimbalReleased, _) => {
-                Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED))
-            }
-            (PolicyName::Caps, _) => Box::new(Caps::new()),
-            (PolicyName::Reflex, Some(facts)) => Box::new(Reflex::new(facts.reflex())),
-            (PolicyName::FlashFq, Some(facts)) => Box::new(FlashFq::new(facts.flashfq())),
-            (PolicyName::Fair | PolicyName::Reflex | PolicyName::FlashFq, _) => {
-                Box::new(Fair::new())
-            }
-        }
+        let made = self.name.kind().make(&self.known);
+        let other = || PolicyName::default().kind().make(&self.known);
+        made.or_else(other).expect("the default needs no figures")
     }
 }
 
@@ -107,82 +67,59 @@ pub(super) fn stand_in(spec: &DeviceSpec) -> Option<String> {
 
 /// Refuses a policy that needs figures of the device when there are none.
 pub(super) fn check(spec: &DeviceSpec) -> Result<(), Fault> {
-    if !spec.policy.needs_figures() || Facts::of(spec).is_some() {
+    if !spec.policy.kind().needs_figures() || figures(spec).is_some() {
         return Ok(());
     }
     Err(Refused::NeedsFigures(spec.policy, spec.name.clone()).into())
 }
 
-impl Facts {
-    /// All that has to be known; nothing when a part of it is not.
-    fn of(spec: &DeviceSpec) -> Option<Self> {
-        let RatesSpec {
-            read_iops,
-            write_iops,
-            read_bandwidth,
-            write_bandwidth,
-            ..
-        } = spec.capability?;
-        let rates = |small: Option<u64>, bytes: Option<u64>| {
-            let (small, large) = (small?, bytes? / LARGE);
-            // Large I/O is not quicker than small I/O, whatever was measured or said.
-            (small > 0 && large > 0).then_some([small, large.min(small)])
-        };
-        Some(Self {
-            reads: rates(read_iops, read_bandwidth.map(u64::from))?,
-            writes: rates(write_iops, write_bandwidth.map(u64::from))?,
-            curve: spec.curve.clone(),
-        })
-    }
+/// All that has to be known; nothing when a part of it is not.
+fn figures(spec: &DeviceSpec) -> Option<Figures> {
+    let RatesSpec {
+        read_iops,
+        write_iops,
+        read_bandwidth,
+        write_bandwidth,
+        ..
+    } = spec.capability?;
+    let rates = |small: Option<u64>, bytes: Option<u64>| Some([small?, bytes? / LARGE]);
+    let reads = rates(read_iops, read_bandwidth.map(u64::from))?;
+    let writes = rates(write_iops, write_bandwidth.map(u64::from))?;
+    let figures = Figures::new(reads, writes)?.with_curve(rising(&spec.curve));
+    Some(match depth(reads[0], &spec.curve) {
+        Some(depth) => figures.with_depth(depth),
+        None => figures,
+    })
+}
 
-    /// What a write is worth, and the load that each latency allows. Loads are those of reads
-    /// alone: ReFlex takes the mix not to matter when it is counted in tokens.
-    fn reflex(&self) -> reflex::Calibration {
-        let write_tokens = self.reads[0].saturating_mul(READ_TOKENS) / self.writes[0];
-        let mut points: Vec<Point> = Vec::new();
-        for point in &self.curve {
-            let latency = Duration::from_ns(point.p95_ns);
-            if points.last().is_none_or(|last| last.latency < latency) {
-                let tokens = point.read_iops.saturating_mul(READ_TOKENS);
-                points.push(Point { latency, tokens });
-            }
-        }
-        points.push(Point {
-            latency: Duration::MAX,
-            tokens: self.reads[0].saturating_mul(READ_TOKENS),
-        });
-        reflex::Calibration::new(write_tokens, points)
-    }
-
-    /// Lines through the rates. The lead is one large write.
-    fn flashfq(&self) -> Model {
-        Model {
-            depth: self.depth(),
-            read: Line::through(self.reads[0], self.reads[1]),
-            write: Line::through(self.writes[0], self.writes[1]),
-            lead: Duration::from_secs(1) / self.writes[1],
-            anticipation: ANTICIPATION,
+/// The p95 of reads alone, as far as it grows with the load.
+fn rising(curve: &[LoadPoint]) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::new();
+    for point in curve {
+        let latency = Duration::from_ns(point.p95_ns);
+        if points.last().is_none_or(|last| last.latency < latency) {
+            let tokens = point.read_iops.saturating_mul(READ_TOKENS);
+            points.push(Point { latency, tokens });
         }
     }
+    points
+}
 
-    /// Reads in flight at nine tenths of what the device can do, by Little's law.
-    fn depth(&self) -> u32 {
-        let most = self.reads[0] / 10 * 9;
-        let point = self
-            .curve
-            .iter()
-            .rev()
-            .find(|point| point.read_iops <= most);
-        let depth = point.map_or(DEPTH, |point| {
-            let ns = u128::from(point.read_iops) * u128::from(point.mean_ns);
-            (ns / 1_000_000_000) as u64
-        });
-        depth.clamp(1, WINDOW.ios.into()) as u32
-    }
+/// Reads in flight at nine tenths of what the device can do, by Little's law; none if that is not
+/// known.
+fn depth(reads: u64, curve: &[LoadPoint]) -> Option<u32> {
+    let most = reads / 10 * 9;
+    let point = curve.iter().rev().find(|point| point.read_iops <= most)?;
+    let ns = u128::from(point.read_iops) * u128::from(point.mean_ns);
+    let depth = (ns / 1_000_000_000) as u64;
+    Some(depth.clamp(1, WINDOW.ios.into()) as u32)
 }
 
 #[cfg(test)]
 mod tests {
+    use flashyard_sched::flashfq::Model;
+    use flashyard_sched::reflex;
+
     use super::*;
 
     fn device(text: &str) -> DeviceSpec {
@@ -225,22 +162,24 @@ mod tests {
              {{ read_iops = 360000, mean_ns = 200000, p50_ns = 1, p95_ns = 500000, p99_ns = 1 }}]"
         ));
         check(&spec).expect("all is known");
-        let facts = Facts::of(&spec).expect("all is known");
-        let reflex = facts.reflex();
+        let all = figures(&spec).expect("all is known");
+        let reflex = reflex::Calibration::from(&all);
         assert_eq!(reflex.write_tokens(), 10 * READ_TOKENS);
         let rate = |us| reflex.rate(Some(Duration::from_us(us)));
         assert_eq!(rate(120), 20_000_000);
         assert_eq!(rate(500), 36_000_000);
         assert_eq!(reflex.rate(None), 40_000_000);
-        let model = facts.flashfq();
+        let model = Model::from(&all);
         assert_eq!(model.depth, 72);
         assert_eq!(model.lead, Duration::from_secs(1) / (200_000_000 / LARGE));
         assert!(model.read.page < model.write.page);
-        let bare = Facts {
+        let bare = DeviceSpec {
             curve: Vec::new(),
-            ..facts
+            ..spec
         };
-        assert_eq!(bare.flashfq().depth, DEPTH as u32);
-        assert_eq!(bare.reflex().rate(Some(Duration::from_us(1))), 40_000_000);
+        let bare = figures(&bare).expect("the rates are known");
+        assert_eq!(bare.depth(), 64);
+        let reflex = reflex::Calibration::from(&bare);
+        assert_eq!(reflex.rate(Some(Duration::from_us(1))), 40_000_000);
     }
 }

@@ -223,7 +223,7 @@ impl Stack {
         let devices = self.graph.devices_of(id).into_iter();
         let all = devices.filter_map(|device| {
             let spec = self.graph.device(device).map(|device| &device.spec);
-            if let Some(spec) = spec.filter(|spec| !spec.policy.keeps_guarantees()) {
+            if let Some(spec) = spec.filter(|spec| !spec.policy.kind().keeps_guarantees) {
                 let (tenant, device) = (tenant.name.clone(), spec.name.clone());
                 return Some(Standing::Ignored(tenant, device, spec.policy));
             }
@@ -257,7 +257,7 @@ impl Stack {
 
 /// Refuses a guarantee that the policy of its device does not keep.
 fn ignored(tenant: &TenantSpec, device: &str, policy: PolicyName) -> Option<Refused> {
-    let is_ignored = tenant.guarantee.is_some() && !policy.keeps_guarantees();
+    let is_ignored = tenant.guarantee.is_some() && !policy.kind().keeps_guarantees;
     is_ignored.then(|| Refused::Ignored(tenant.name.clone(), device.to_owned(), policy))
 }
 

@@ -15,8 +15,9 @@ use super::drive::{ConditionName, StoreName, is_file};
 use super::error::{DILATION_MOST, DeviceError, PartitionError, SIZE_LEAST, SpecError, check_name};
 use super::fault::{FaultLayerSpec, FaultSpec};
 use super::flat::FlatDevice;
-use super::kind::{DeviceKind, LoadPoint, PolicyName};
+use super::kind::{DeviceKind, LoadPoint};
 use super::partition::{PartitionSpec, Unlike};
+use super::policy_name::PolicyName;
 use super::rates::RatesSpec;
 use super::size::Size;
 

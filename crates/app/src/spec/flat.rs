@@ -13,9 +13,10 @@ use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Sto
 use super::drive::{ConditionName, StoreName};
 use super::error::{DeviceError, SpecError};
 use super::fault::{FaultLayerSpec, FaultSpec};
-use super::kind::{DeviceKind, LoadPoint, PolicyName};
+use super::kind::{DeviceKind, LoadPoint};
 use super::namespace_uuid::NamespaceUuid;
 use super::partition::PartitionSpec;
+use super::policy_name::PolicyName;
 use super::rates::RatesSpec;
 use super::size::Size;
 

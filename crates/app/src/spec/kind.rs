@@ -1,4 +1,4 @@
-//! The kinds of device and of policy, as they are written, and what measuring a device gives.
+//! The kinds of device, as they are written, and what measuring a device gives.
 
 use flashyard_block::pool::Kind;
 use flashyard_codec::compress::Codec;
@@ -145,29 +145,4 @@ impl CompressionName {
             Codec::Zstd => Self::Zstd,
         })
     }
-}
-
-/// The scheduling policies that can stand in front of a device.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum PolicyName {
-    /// Order of arrival.
-    Fifo,
-    /// Device time in proportion to weights, with guarantees, limits and latency targets.
-    #[default]
-    Fair,
-    /// Gimbal (SIGCOMM 2021), with the faults of its release repaired.
-    Gimbal,
-    /// Gimbal as its authors released it.
-    GimbalReleased,
-    /// ReFlex (ASPLOS 2017): tokens priced by what the device was measured to do.
-    Reflex,
-    /// FlashFQ (USENIX ATC 2013): start-time fair queueing with costs measured before.
-    #[value(name = "flashfq")]
-    #[serde(rename = "flashfq")]
-    FlashFq,
-    /// Limits alone.
-    Caps,
 }

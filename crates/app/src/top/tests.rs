@@ -129,7 +129,7 @@ fn look(starts: u64, run_seconds: f64, tenants: &[(&str, u64)]) -> Box<Look> {
                 .collect(),
             devices: vec![DeviceActivity {
                 device: "ssd0".into(),
-                policy: PolicyName::Fair,
+                policy: PolicyName::default(),
                 core: Some(0),
                 tenants: tenants.len(),
             }],

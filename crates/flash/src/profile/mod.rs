@@ -244,7 +244,7 @@ impl Profile {
     }
 
     /// Bytes of one program of every die.
-    pub(crate) fn row_bytes(&self) -> u64 {
+    pub fn row_bytes(&self) -> u64 {
         self.channels
             * self.dies_per_channel
             * self.planes

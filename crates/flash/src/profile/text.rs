@@ -2,59 +2,90 @@
 
 use alloc::borrow::ToOwned;
 
-use super::{FIELDS, Profile, ProfileError, Victim};
+use super::{FIELDS, Profile, ProfileError, SHIPPED, Victim};
 
 /// The keys whose values are strings.
-const WORDS: [&str; 2] = ["name", "gc_victim"];
+const WORDS: [&str; 3] = ["name", "gc_victim", "base"];
 
 impl Profile {
-    /// Reads a profile: lines `key = value`, where the values of `name` and `gc_victim` are strings
-    /// in double quotes and every other one a whole number, with underscores where they help. `#`
-    /// begins a comment. Every key stands once.
+    /// Reads a profile: lines `key = value`, where the values of `name`, `gc_victim` and `base` are
+    /// strings in double quotes and every other one a whole number, with underscores where they
+    /// help. `#` begins a comment. Every key stands once. What does not stand there is that of
+    /// `base`, a profile that ships and has no base itself; without a base everything has to stand.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
-        let mut words: [Option<&str>; WORDS.len()] = [None; WORDS.len()];
-        let mut values = [None; FIELDS.len()];
-        for (number, line) in (1..).zip(text.lines()) {
-            let Some((key, value)) =
-                split(line).map_err(|()| ProfileError::Syntax { line: number })?
-            else {
-                continue;
-            };
-            if let Some(place) = WORDS.iter().position(|word| *word == key) {
-                let word = quoted(value).ok_or(ProfileError::Syntax { line: number })?;
-                if words[place].replace(word).is_some() {
-                    return Err(ProfileError::Repeated(WORDS[place]));
-                }
-                continue;
-            }
-            let place = FIELDS
-                .iter()
-                .position(|(field, _, _)| *field == key)
-                .ok_or_else(|| ProfileError::UnknownField(key.to_owned()))?;
-            let value = whole(value).ok_or(ProfileError::Syntax { line: number })?;
-            if values[place].replace(value).is_some() {
-                return Err(ProfileError::Repeated(FIELDS[place].0));
-            }
-        }
+        let Written { words, values } = Written::read(text)?;
+        let [name, victim, base] = words;
+        let name = name.ok_or(ProfileError::Missing("name"))?;
+        let base = base.map(Self::base).transpose()?;
+        let inherited = base.as_ref().map(Self::values);
         let mut complete = [0; FIELDS.len()];
         for (place, value) in values.into_iter().enumerate() {
+            let value = value.or_else(|| inherited.map(|values| values[place]));
             complete[place] = value.ok_or(ProfileError::Missing(FIELDS[place].0))?;
         }
-        let [name, victim] = words;
-        let name = name.ok_or(ProfileError::Missing("name"))?;
-        let victim = match victim.ok_or(ProfileError::Missing("gc_victim"))? {
-            "greedy" => Victim::Greedy,
-            "fifo" => Victim::Fifo,
-            _ => {
+        let victim = match (victim, base) {
+            (Some("greedy"), _) => Victim::Greedy,
+            (Some("fifo"), _) => Victim::Fifo,
+            (Some(_), _) => {
                 return Err(ProfileError::UnknownWord {
                     field: "gc_victim",
                     known: "\"greedy\" or \"fifo\"",
                 });
             }
+            (None, Some(base)) => base.gc_victim,
+            (None, None) => return Err(ProfileError::Missing("gc_victim")),
         };
         let profile = Self::from_values(name.to_owned(), victim, &complete);
         profile.check()?;
         Ok(profile)
+    }
+
+    fn base(name: &str) -> Result<Self, ProfileError> {
+        let unknown = ProfileError::UnknownWord {
+            field: "base",
+            known: "the name of a profile that ships and has no base itself",
+        };
+        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
+        let Some((_, text)) = shipped else {
+            return Err(unknown);
+        };
+        match Written::read(text)?.words {
+            [_, _, Some(_)] => Err(unknown),
+            _ => Self::parse(text),
+        }
+    }
+}
+
+/// What stands in a text.
+struct Written<'a> {
+    words: [Option<&'a str>; WORDS.len()],
+    values: [Option<u64>; FIELDS.len()],
+}
+
+impl<'a> Written<'a> {
+    fn read(text: &'a str) -> Result<Self, ProfileError> {
+        let mut words = [None; WORDS.len()];
+        let mut values = [None; FIELDS.len()];
+        for (number, line) in (1..).zip(text.lines()) {
+            let wrong = || ProfileError::Syntax { line: number };
+            let Some((key, value)) = split(line).map_err(|()| wrong())? else {
+                continue;
+            };
+            if let Some(place) = WORDS.iter().position(|word| *word == key) {
+                let word = quoted(value).ok_or_else(wrong)?;
+                if words[place].replace(word).is_some() {
+                    return Err(ProfileError::Repeated(WORDS[place]));
+                }
+                continue;
+            }
+            let place = FIELDS.iter().position(|(field, _, _)| *field == key);
+            let place = place.ok_or_else(|| ProfileError::UnknownField(key.to_owned()))?;
+            let value = whole(value).ok_or_else(wrong)?;
+            if values[place].replace(value).is_some() {
+                return Err(ProfileError::Repeated(FIELDS[place].0));
+            }
+        }
+        Ok(Self { words, values })
     }
 }
 
@@ -94,7 +125,6 @@ mod tests {
 
     use flashyard_time::Rng;
 
-    use super::super::SHIPPED;
     use super::*;
     use crate::ssd::Device;
 
@@ -193,6 +223,31 @@ mod tests {
             // Small enough to be built in no time, if this capacity suits the profile at all.
             drop(Device::new(&profile, 64 << 20, 0));
         }
+    }
+
+    #[test]
+    fn what_is_not_said_is_that_of_the_base() {
+        let text = "name = \"mine\"\nbase = \"dct983\"\nsuspends = 7";
+        let mine = Profile::parse(text).expect("the base says the rest");
+        let base = Profile::named("dct983").expect("it ships");
+        let wanted = Profile {
+            name: "mine".to_owned(),
+            suspends: 7,
+            ..base
+        };
+        assert_eq!(mine, wanted);
+        let fifo = Profile::parse(&format!("{text}\ngc_victim = \"fifo\""));
+        assert_eq!(fifo.expect("it may be said").gc_victim, Victim::Fifo);
+        for other in ["none", "dct983-b"] {
+            let error = Profile::parse(&text.replace("\"dct983\"", &format!("\"{other}\"")));
+            let error = error.expect_err("it is no base").to_string();
+            assert!(
+                error.starts_with("`base` must be the name of a profile that ships"),
+                "{error}"
+            );
+        }
+        let nameless = Profile::parse("base = \"dct983\"");
+        assert_eq!(nameless, Err(ProfileError::Missing("name")));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use flashyard_codec::compress::Codec;
 use super::columns::{BANDWIDTH, P99, column};
 use super::overhead::{Case, Content, Load, Measured, SETTINGS, Stack, measure};
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::{Column, Report, Unit, Value};
+use crate::report::{Column, Got, Promise, Report, Unit, Value};
 
 /// See [`Experiment::claim`].
 pub(super) struct Compression;
@@ -30,6 +30,22 @@ const CONTENTS: [Content; 3] = [Content::Text, Content::Random, Content::Zeroes]
 const KIB: [u64; 5] = [4, 16, 64, 128, 1024];
 const DEPTH: u64 = 8;
 
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "Data that cannot be compressed are written with at least 0.9 of the rate without compression",
+        judge: |rows| {
+            let tried = rows
+                .with("content", "random")
+                .that(|row| row.word("load").contains("write"));
+            Got::at_least(&tried.numbers("of_none"), 0.9)
+        },
+    },
+    Promise {
+        wanted: "Zeroes cost nothing",
+        judge: |rows| Got::at_least(&rows.with("content", "zeroes").numbers("of_none"), 1.0),
+    },
+];
+
 impl Experiment for Compression {
     fn name(&self) -> &'static str {
         "compression"
@@ -41,6 +57,10 @@ impl Experiment for Compression {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn is_measured(&self) -> bool {

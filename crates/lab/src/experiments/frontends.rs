@@ -12,7 +12,9 @@ use flashyard_time::Duration;
 
 use super::columns::{BANDWIDTH, IOPS, P50, P99, column};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
-use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Got, Promise, Report, Rows, Scale, Series, Unit, Value,
+};
 use load::Measured;
 
 /// See [`Experiment::claim`].
@@ -82,6 +84,27 @@ struct Line {
     best: Option<Measured>,
 }
 
+const PROMISES: [Promise; 3] = [
+    Promise {
+        wanted: "A function moves more than NVMe/TCP under every load",
+        judge: |rows| Got::at_least(&of_functions(rows, |_| true), 1.0),
+    },
+    Promise {
+        wanted: "With one 4 KiB I/O in flight at least the 4 times of the FlexBSO study (63.7 against 16 us)",
+        judge: |rows| Got::at_least(&of_functions(rows, |load| load.ends_with("QD 1")), 3.98),
+    },
+    Promise {
+        wanted: "With 1 MiB at least 3 times, as in that study",
+        judge: |rows| Got::at_least(&of_functions(rows, |load| load.starts_with("1 MiB")), 3.0),
+    },
+];
+
+/// Rates over vfio-user, as parts of those over NVMe/TCP, under these loads.
+fn of_functions(rows: &Rows, is: impl Fn(&str) -> bool) -> Vec<f64> {
+    let rows = rows.with("front_end", "vfio-user");
+    rows.that(|row| is(row.word("load"))).numbers("rate_ratio")
+}
+
 impl Experiment for Frontends {
     fn name(&self) -> &'static str {
         "frontends"
@@ -93,6 +116,10 @@ impl Experiment for Frontends {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn is_measured(&self) -> bool {

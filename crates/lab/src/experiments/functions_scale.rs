@@ -19,7 +19,7 @@ use flashyard_vfio::{Doorbells, Function, FunctionSpec, HostId, offer};
 use super::columns::{BANDWIDTH, IOPS, P50, P99, column};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::measure::jain;
-use crate::report::{Column, Report, Unit, Value};
+use crate::report::{Column, Got, Promise, Report, Row, Unit, Value};
 
 /// See [`Experiment::claim`].
 pub(super) struct FunctionsScale;
@@ -85,6 +85,15 @@ struct Tally {
     latency: Histogram,
 }
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "Each function has at least 0.95 of what any other has, where all want more than there is",
+    judge: |rows| {
+        let want =
+            |row: &Row| row.number("functions") > Some(2.0) || !row.word("in_flight").contains(',');
+        Got::at_least(&rows.that(want).numbers("least_ratio"), 0.95)
+    },
+}];
+
 impl Experiment for FunctionsScale {
     fn name(&self) -> &'static str {
         "functions-scale"
@@ -96,6 +105,10 @@ impl Experiment for FunctionsScale {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

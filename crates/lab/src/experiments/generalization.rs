@@ -4,10 +4,11 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, GIB, Group, Kind, SHORT, Workload, contenders, f_util_chart, measure_all,
+    COLUMNS, EQUAL, GIB, Group, Kind, NEAR_THE_ORACLE, SHORT, Workload, contenders, f_util_chart,
+    measure_all,
 };
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
-use crate::report::Report;
+use crate::report::{Promise, Report};
 
 /// See [`Experiment::claim`].
 pub(super) struct Generalization;
@@ -19,6 +20,8 @@ of nine and the eight slots that its authors give for the DCT 983; ReFlex and Fl
 fragmented; `fair` has no constant for a drive.";
 
 const SETTINGS: [Setting; 3] = [DRIVES, GIB, SHORT];
+
+const PROMISES: [Promise; 2] = [EQUAL, NEAR_THE_ORACLE];
 
 impl Experiment for Generalization {
     fn name(&self) -> &'static str {
@@ -35,6 +38,10 @@ impl Experiment for Generalization {
 
     fn policies(&self) -> &'static [&'static str] {
         &["fifo", "flashfq", "reflex", "gimbal", "fair"]
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -15,7 +15,9 @@ use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::measure::f_util;
 use crate::parallel;
-use crate::report::{self, Axis, Chart, ChartKind, Column, Report, Series, Unit, Value};
+use crate::report::{
+    self, Axis, Chart, ChartKind, Column, Got, Promise, Report, Series, Unit, Value,
+};
 
 /// See [`Experiment::claim`].
 pub(super) struct GimbalDynamic;
@@ -78,6 +80,34 @@ struct Course {
     window: f64,
 }
 
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "Under `fair` every step has converged after 100 ms",
+        judge: |rows| {
+            let steps = rows
+                .with("policy", "fair")
+                .that(|row| row.number("step") > Some(0.0));
+            // A step that did not converge has no number.
+            Got::at_most(
+                &steps.each(|row| row.number("converged_us").or(Some(f64::INFINITY))),
+                100_000.0,
+            )
+        },
+    },
+    Promise {
+        wanted: "Under `fair` nobody has less than 0.95 of the mean of all after that",
+        judge: |rows| {
+            let steps = rows
+                .with("policy", "fair")
+                .that(|row| row.number("step") > Some(0.0));
+            Got::at_least(
+                &steps.each(|row| row.ratio("f_util_min", "utilization")),
+                0.95,
+            )
+        },
+    },
+];
+
 impl Experiment for GimbalDynamic {
     fn name(&self) -> &'static str {
         "gimbal-dynamic"
@@ -93,6 +123,10 @@ impl Experiment for GimbalDynamic {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -4,11 +4,11 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, GIB, Group, Kind, MS, POLICIES, PROFILE, Workload, contenders, f_util_chart,
-    measure_all, utilization_chart,
+    COLUMNS, EQUAL, GIB, GIMBAL_IS_FAIREST, Group, Kind, MS, NEAR_THE_ORACLE, POLICIES, PROFILE,
+    Workload, contenders, f_util_chart, measure_all, utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::Report;
+use crate::report::{Promise, Report};
 
 /// See [`Experiment::claim`].
 pub(super) struct GimbalFairnessClean;
@@ -20,6 +20,8 @@ fragmented drive. f-Util is as in `gimbal-fairness-fragmented`. Gimbal's authors
 utilisation, because its write cost follows what the drive does.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+
+const PROMISES: [Promise; 3] = [EQUAL, NEAR_THE_ORACLE, GIMBAL_IS_FAIREST];
 
 impl Experiment for GimbalFairnessClean {
     fn name(&self) -> &'static str {
@@ -36,6 +38,10 @@ impl Experiment for GimbalFairnessClean {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -4,11 +4,11 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, GIB, Group, Kind, MS, POLICIES, PROFILE, Workload, contenders, f_util_chart,
-    latency_chart, measure_all, utilization_chart,
+    COLUMNS, EQUAL, GIB, GIMBAL_IS_FAIREST, Group, Kind, MS, NEAR_THE_ORACLE, POLICIES, PROFILE,
+    Workload, contenders, f_util_chart, latency_chart, measure_all, utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::Report;
+use crate::report::{Promise, Report};
 
 /// See [`Experiment::claim`].
 pub(super) struct GimbalFairnessFragmented;
@@ -21,6 +21,8 @@ utilisation. Gimbal here is as published, with its released code's faults mended
 is the greatest f-Util that the worst-off tenant could have under any fixed rates, found by search on the same drive.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
+
+const PROMISES: [Promise; 3] = [EQUAL, NEAR_THE_ORACLE, GIMBAL_IS_FAIREST];
 
 impl Experiment for GimbalFairnessFragmented {
     fn name(&self) -> &'static str {
@@ -37,6 +39,10 @@ impl Experiment for GimbalFairnessFragmented {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

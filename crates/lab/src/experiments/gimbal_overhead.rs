@@ -4,9 +4,13 @@ mod clock;
 mod engine;
 mod policy;
 
+use flashyard_sched::POLICY_NAMES;
+
 use super::columns::{IOPS, POLICY, column};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
-use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Got, Promise, Report, Scale, Series, Unit, Value,
+};
 
 /// See [`Experiment::claim`].
 pub(super) struct GimbalOverhead;
@@ -83,6 +87,17 @@ struct Spent {
     both: f64,
 }
 
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "`fair` costs at most 100 ns more than `fifo` for an I/O",
+        judge: |rows| Got::at_most(&rows.with("policy", "fair").numbers("more_ns"), 100.0),
+    },
+    Promise {
+        wanted: "The engine's switch with `fair` does at most 5 % fewer I/Os than with `fifo`",
+        judge: |rows| Got::at_most(&rows.with("policy", "fair").numbers("fewer_percent"), 5.0),
+    },
+];
+
 impl Experiment for GimbalOverhead {
     fn name(&self) -> &'static str {
         "gimbal-overhead"
@@ -97,7 +112,11 @@ impl Experiment for GimbalOverhead {
     }
 
     fn policies(&self) -> &'static [&'static str] {
-        &policy::NAMES
+        POLICY_NAMES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn is_measured(&self) -> bool {
@@ -112,7 +131,7 @@ impl Experiment for GimbalOverhead {
         {
             return Err(Refused::Conflict(format!(
                 "`{name}` is a policy of hosts and costs the target nothing; there are {}",
-                policy::NAMES.join(", ")
+                POLICY_NAMES.join(", ")
             )));
         }
         let (ios, runs) = if context.quick {

@@ -4,11 +4,11 @@ use flashyard_flash::ssd::Condition;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, GIB, Group, Kind, POLICIES, PROFILE, SHORT, Workload, contenders, f_util_chart,
-    measure_all, utilization_chart,
+    COLUMNS, EQUAL, GIB, Group, Kind, NEAR_THE_ORACLE, POLICIES, PROFILE, SHORT, Workload,
+    contenders, f_util_chart, measure_all, utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::Report;
+use crate::report::{Promise, Report};
 
 /// See [`Experiment::claim`].
 pub(super) struct GimbalSizes;
@@ -19,6 +19,8 @@ clean and on a fragmented drive. f-Util is as in `gimbal-fairness-fragmented`. O
 32 short ones that end together; on the clean one it comes from a few dies in long strides and costs far less.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
+
+const PROMISES: [Promise; 2] = [EQUAL, NEAR_THE_ORACLE];
 
 impl Experiment for GimbalSizes {
     fn name(&self) -> &'static str {
@@ -35,6 +37,10 @@ impl Experiment for GimbalSizes {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -8,7 +8,7 @@ use super::sharing::{
     utilization_chart,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::Report;
+use crate::report::{Got, Promise, Report, Row};
 
 /// See [`Experiment::claim`].
 pub(super) struct GimbalUtilization;
@@ -19,6 +19,28 @@ others; the greatest gap they can have had is a ceiling on writes that was calib
 a clean one. Utilisation is relative to what the same sixteen reach without any switch.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
+
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "`fair` leaves at least 0.95 of what the same tenants use without a switch",
+        judge: |rows| Got::at_least(&rows.with("policy", "fair").numbers("utilization"), 0.95),
+    },
+    Promise {
+        wanted: "Its authors report that Gimbal uses up to 6.6 times as much as others (within a tenth)",
+        judge: |rows| {
+            let most = |row: &Row| {
+                let alike = rows.like(row, &["profile", "condition", "tenants"]);
+                let others =
+                    alike.that(|row| ["reflex", "flashfq", "parda"].contains(&row.word("policy")));
+                let least = others.numbers("utilization").into_iter().reduce(f64::min)?;
+                Some(row.number("utilization")? / least)
+            };
+            let times = rows.with("policy", "gimbal").each(most);
+            let most = times.into_iter().reduce(f64::max)?;
+            Got::within(&[most], 5.94, 7.26)
+        },
+    },
+];
 
 impl Experiment for GimbalUtilization {
     fn name(&self) -> &'static str {
@@ -35,6 +57,10 @@ impl Experiment for GimbalUtilization {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -15,7 +15,9 @@ use crate::bench::{Results, Setup};
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::load::{Pace, Pattern, Worker};
 use crate::measure::{Tally, f_util, mean_us, percentile_us};
-use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Got, Promise, Report, Scale, Series, Unit, Value,
+};
 use crate::{parallel, policies};
 
 /// See [`Experiment::claim`].
@@ -99,6 +101,23 @@ struct Scenario {
     large: bool,
 }
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "30 % of writes leave less than a third of the I/Os of a fragmented `dct983`",
+    judge: |rows| {
+        let scene = rows
+            .with("scene", "mix")
+            .with("profile", "dct983")
+            .with("condition", "fragmented");
+        let iops = |reads: f64| -> f64 {
+            let mix = scene.with("kind", "4k");
+            let mix = mix.that(|row| row.number("reads_percent") == Some(reads));
+            mix.numbers("iops").iter().sum()
+        };
+        let all = iops(100.0);
+        Got::at_most(&[(all > 0.0).then(|| iops(70.0) / all)?], 0.333)
+    },
+}];
+
 impl Experiment for Interference {
     fn name(&self) -> &'static str {
         "ssd-interference"
@@ -114,6 +133,10 @@ impl Experiment for Interference {
 
     fn policies(&self) -> &'static [&'static str] {
         &["fifo"]
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -6,15 +6,17 @@ use super::units::{
 };
 use super::{drive, figures};
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Got, Promise, Report, Scale, Series, Unit, Value,
+};
 
 /// See [`Experiment::claim`].
 pub(super) struct IsolationActiveUnits;
 
-const CLAIM: &str = "A translation layer that writes to fewer units at a time buys its readers time with bandwidth, and cannot buy them \
-the tail. One tenant writes without pause to 128 down to 4 of the units, one reads 4 KiB at random, one at a time, from all of them. The mean falls with the \
-units that are busy; p99 stays at a program until hardly any is, and the longest wait does not change: whoever meets a \
-program waits for it. The expected figures come from a prototype of the model, made before it.";
+const CLAIM: &str = "A translation layer that writes to fewer units at a time buys its readers time with bandwidth, and cannot buy them the \
+tail. One tenant writes without pause to 128 down to 4 of the units, one reads 4 KiB at random, one at a time, from all of them. The mean \
+falls with the units that are busy; p99 stays at a program until hardly any is, and the longest wait does not change: whoever meets a \
+program waits for it. The expected figures come from a prototype of the model, made before it, and not from a study.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, MS];
 
@@ -50,6 +52,26 @@ const EXPECTED: [[u32; 3]; 6] = [
     [112, 1500, 144],
 ];
 
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "The longest wait does not change with the units written (within a fifth, in turn)",
+        judge: |rows| {
+            let max = rows.with("order", "fifo").numbers("max_us");
+            let first = max.first().copied()?;
+            let parts: Vec<f64> = max.iter().map(|max| max / first).collect();
+            Got::within(&parts, 0.8, 1.2)
+        },
+    },
+    Promise {
+        wanted: "The mean grows with the units written (in turn)",
+        judge: |rows| {
+            let mut mean = rows.with("order", "fifo").numbers("mean_us");
+            mean.reverse();
+            Got::rising(&mean)
+        },
+    },
+];
+
 impl Experiment for IsolationActiveUnits {
     fn name(&self) -> &'static str {
         "isolation-active-units"
@@ -61,6 +83,10 @@ impl Experiment for IsolationActiveUnits {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -7,7 +7,9 @@ use super::columns::{PROFILE as PROFILE_COLUMN, column};
 use super::drive;
 use super::units::{Extent, GIB, MS, Observed, Order, PROFILE, Placement, Scenario, measure_all};
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Got, Promise, Report, Row, Scale, Series, Unit, Value,
+};
 
 /// See [`Experiment::claim`].
 pub(super) struct IsolationSpace;
@@ -58,6 +60,18 @@ const PLACEMENTS: [Placement; 2] = [Placement::Channels, Placement::Units];
 const OVER_PROVISIONING: [u32; 4] = [7, 12, 20, 28];
 const WORKS: [Work; 2] = [Work::Write, Work::Read { depth: 256 }];
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "Capacity is divided without loss: tenants times the part of each is what one alone has",
+    judge: |rows| {
+        let sum = |row: &Row| {
+            let alike = rows.like(row, &["profile", "placement", "over_provisioning_percent"]);
+            let alone = alike.first()?.number("capacity_part")?;
+            Some(row.number("capacity_part")? * row.number("tenants")? / alone)
+        };
+        Got::within(&rows.each(sum), 0.999, 1.001)
+    },
+}];
+
 impl Experiment for IsolationSpace {
     fn name(&self) -> &'static str {
         "isolation-space"
@@ -69,6 +83,10 @@ impl Experiment for IsolationSpace {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -14,7 +14,7 @@ use super::{drive, figures};
 use crate::bench::fold;
 use crate::experiment::{Context, Experiment, Refused, Setting};
 use crate::measure::percentile_us;
-use crate::report::{Report, Value};
+use crate::report::{Got, Promise, Report, Value};
 
 /// See [`Experiment::claim`].
 pub(super) struct IsolationVsConventional;
@@ -41,6 +41,19 @@ const KINDS: [(Condition, Kind); 2] = [
     (Condition::Clean, Kind::WRITE_128K),
 ];
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "On channels of its own the reader's p99 is at most 1.2 times that alone",
+    judge: |rows| {
+        let own = rows.with("policy", "own channels");
+        let p99 = own
+            .that(|row| row.word("worker").contains("latency reader"))
+            .numbers("p99_us");
+        let alone = p99.first().copied()?;
+        let parts: Vec<f64> = p99.iter().map(|p99| p99 / alone).collect();
+        Got::at_most(&parts, 1.2)
+    },
+}];
+
 impl Experiment for IsolationVsConventional {
     fn name(&self) -> &'static str {
         "isolation-vs-conventional"
@@ -56,6 +69,10 @@ impl Experiment for IsolationVsConventional {
 
     fn policies(&self) -> &'static [&'static str] {
         &["fifo", "fair"]
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

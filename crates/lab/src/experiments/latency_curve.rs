@@ -15,7 +15,7 @@ use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::load::{Pace, Pattern, Worker};
 use crate::measure::{Tally, mean_us, percentile_us};
 use crate::report::{
-    Axis, Chart, ChartKind, Column, Mark, MarkAt, Report, Scale, Series, Unit, Value,
+    Axis, Chart, ChartKind, Column, Got, Mark, MarkAt, Promise, Report, Scale, Series, Unit, Value,
 };
 use crate::{parallel, policies};
 
@@ -99,6 +99,19 @@ struct Job {
     seed: u64,
 }
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "The mean of 4 KiB reads of a fragmented `dct983` has at most doubled at 70 % of what it reaches",
+    judge: |rows| {
+        let reads = rows
+            .with("profile", "dct983")
+            .with("condition", "fragmented")
+            .with("kind", "read-4k");
+        let least = reads.numbers("mean_us").into_iter().reduce(f64::min)?;
+        let at = reads.that(|row| row.number("load_percent") <= Some(70.0));
+        Got::at_most(&at.each(|row| Some(row.number("mean_us")? / least)), 2.0)
+    },
+}];
+
 impl Experiment for LatencyCurve {
     fn name(&self) -> &'static str {
         "ssd-latency-curve"
@@ -110,6 +123,10 @@ impl Experiment for LatencyCurve {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -14,7 +14,9 @@ use super::isolation_space::write_amplification;
 use crate::bench::fold;
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::parallel;
-use crate::report::{Axis, Chart, ChartKind, Column, Report, Scale, Series, Unit, Value};
+use crate::report::{
+    Axis, Chart, ChartKind, Column, Got, Promise, Report, Row, Scale, Series, Unit, Value,
+};
 
 /// See [`Experiment::claim`].
 pub(super) struct LogWriteAmplification;
@@ -56,6 +58,23 @@ const DEPTH: u64 = 32;
 /// What is written before anything is measured, in spaces of the pool.
 const WARM_UP: u64 = 3;
 
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "Uniform writes cost more, the fuller the pool is",
+        judge: |rows| Got::rising(&rows.with("skew", "uniform").numbers("data")),
+    },
+    Promise {
+        wanted: "Skewed writes cost at most what uniform ones do in a pool as full (within a twentieth)",
+        judge: |rows| {
+            let part = |row: &Row| {
+                let alike = rows.like(row, &["fill_percent"]).with("skew", "uniform");
+                Some(row.number("data")? / alike.first()?.number("data")?)
+            };
+            Got::at_most(&rows.each(part), 1.05)
+        },
+    },
+];
+
 impl Experiment for LogWriteAmplification {
     fn name(&self) -> &'static str {
         "log-write-amplification"
@@ -67,6 +86,10 @@ impl Experiment for LogWriteAmplification {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -6,11 +6,11 @@ use flashyard_sched::Class;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Findings, GIB, Group, Kind, PROFILE, SHORT, Workload, contenders, latency_chart,
-    measure_all,
+    COLUMNS, Findings, GIB, Group, Kind, PROFILE, READER_BEATS_FIFO, SHORT, Workload, contenders,
+    is_latency_reader, latency_chart, measure_all,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::{Chart, Report};
+use crate::report::{Chart, Got, Promise, Report};
 
 /// See [`Experiment::claim`].
 pub(super) struct NoisyNeighbour;
@@ -21,6 +21,20 @@ it are one bulk reader, one bulk writer, or sixteen of each, with 4 KiB at rando
 For ReFlex, which knows no classes, the tenant has reserved 12,000 reads a second at a p95 of 1 ms.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
+
+const PROMISES: [Promise; 2] = [
+    READER_BEATS_FIFO,
+    Promise {
+        wanted: "Under `fair` the mean is at most twice the 85 us that a `dct983` gives the reader alone",
+        judge: |rows| {
+            let reader = rows
+                .with("policy", "fair")
+                .with("profile", "dct983")
+                .that(is_latency_reader);
+            Got::at_most(&reader.numbers("mean_us"), 170.4)
+        },
+    },
+];
 
 impl Experiment for NoisyNeighbour {
     fn name(&self) -> &'static str {
@@ -45,6 +59,10 @@ impl Experiment for NoisyNeighbour {
             "gimbal-released",
             "fair",
         ]
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -6,10 +6,11 @@ use flashyard_sched::Class;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, Findings, GIB, Group, Kind, SHORT, Workload, contenders, latency_chart, measure_all,
+    COLUMNS, Findings, GIB, Group, Kind, READER_BEATS_FIFO, SHORT, Workload, contenders,
+    latency_chart, measure_all, of_fifo,
 };
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
-use crate::report::{Chart, Report};
+use crate::report::{Chart, Got, Promise, Report, Row};
 
 /// See [`Experiment::claim`].
 pub(super) struct PriorityClasses;
@@ -29,6 +30,17 @@ const DRIVES: Setting = Setting {
     meaning: "the drives",
 };
 
+const PROMISES: [Promise; 2] = [
+    READER_BEATS_FIFO,
+    Promise {
+        wanted: "Under `fair` a backup in the background gets on: it writes, though less than half of what it does under `fifo`",
+        judge: |rows| {
+            let backup = |row: &Row| row.word("worker").contains("background writer");
+            Got::within(&of_fifo(rows, "iops", backup), 0.001, 0.5)
+        },
+    },
+];
+
 impl Experiment for PriorityClasses {
     fn name(&self) -> &'static str {
         "priority-classes"
@@ -44,6 +56,10 @@ impl Experiment for PriorityClasses {
 
     fn policies(&self) -> &'static [&'static str] {
         &["fifo", "flashfq", "reflex", "gimbal", "fair"]
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -5,10 +5,11 @@ use flashyard_sched::Class;
 
 use super::drive;
 use super::sharing::{
-    COLUMNS, GIB, Group, Kind, PROFILE, SHORT, Workload, contenders, latency_chart, measure_all,
+    COLUMNS, GIB, Group, Kind, PROFILE, READER_BEATS_FIFO, SHORT, Workload, contenders,
+    is_latency_reader, latency_chart, measure_all, of_fifo,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::Report;
+use crate::report::{Got, Promise, Report, Row};
 
 /// See [`Experiment::claim`].
 pub(super) struct PriorityMixed;
@@ -20,6 +21,29 @@ others lose little. Here it is the switch before the drive that is compared; coa
 its own.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
+
+const PROMISES: [Promise; 3] = [
+    READER_BEATS_FIFO,
+    Promise {
+        wanted: "Under `fair` the latency-sensitive readers' mean does not grow with the number of the others (by a twentieth at most)",
+        judge: |rows| {
+            let means = rows
+                .with("policy", "fair")
+                .that(is_latency_reader)
+                .numbers("mean_us");
+            let first = means.first().copied()?;
+            let grown: Vec<f64> = means.iter().map(|mean| mean / first).collect();
+            Got::at_most(&grown, 1.05)
+        },
+    },
+    Promise {
+        wanted: "Under `fair` the others lose at most a tenth of what they have under `fifo`",
+        judge: |rows| {
+            let others = |row: &Row| !is_latency_reader(row);
+            Got::at_least(&of_fifo(rows, "bytes_per_second", others), 0.9)
+        },
+    },
+];
 
 impl Experiment for PriorityMixed {
     fn name(&self) -> &'static str {
@@ -36,6 +60,10 @@ impl Experiment for PriorityMixed {
 
     fn policies(&self) -> &'static [&'static str] {
         &["fifo", "flashfq", "reflex", "gimbal", "fair"]
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

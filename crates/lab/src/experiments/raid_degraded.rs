@@ -14,7 +14,7 @@ use super::drive::conditions;
 use super::redundancy::{Drives, Mix, Site, Stack, Tally, fill, member, run, target};
 use crate::bench::fold;
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
-use crate::report::{Column, Report, Unit, Value};
+use crate::report::{Column, Got, Promise, Report, Unit, Value};
 use crate::{parallel, policies};
 
 /// See [`Experiment::claim`].
@@ -102,6 +102,25 @@ const POLICIES: [&str; 2] = ["fifo", "fair"];
 /// What is measured of each volume, in this order.
 const STATES: [&str; 3] = ["healthy", "degraded", "rebuilding"];
 
+const PROMISES: [Promise; 2] = [
+    Promise {
+        wanted: "Nothing is wrong or fails at any time",
+        judge: |rows| Got::none(&rows.numbers("bad")),
+    },
+    Promise {
+        wanted: "While a new drive is filled hosts keep at least half of their rate (without a policy that learns first)",
+        judge: |rows| {
+            Got::at_least(
+                &rows
+                    .with("policy", "fifo")
+                    .with("state", "rebuilding")
+                    .numbers("of_healthy"),
+                0.5,
+            )
+        },
+    },
+];
+
 impl Experiment for RaidDegraded {
     fn name(&self) -> &'static str {
         "raid-degraded"
@@ -113,6 +132,10 @@ impl Experiment for RaidDegraded {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

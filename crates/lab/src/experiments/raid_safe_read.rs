@@ -10,7 +10,7 @@ use super::redundancy::{Drives, Site, Stack, Tally, fill, once_each};
 use crate::bench::fold;
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::parallel;
-use crate::report::{Column, Report, Unit, Value};
+use crate::report::{Column, Got, Promise, Report, Unit, Value};
 
 /// See [`Experiment::claim`].
 pub(super) struct RaidSafeRead;
@@ -67,6 +67,51 @@ const STACKS: [Stack; 7] = [
     Stack::mapped("five with parity, mapped", 5, 1),
 ];
 
+const PROMISES: [Promise; 3] = [
+    Promise {
+        wanted: "Nothing is wrong where copies are compared, or have checksums",
+        judge: |rows| {
+            Got::none(
+                &rows
+                    .that(|row| {
+                        ["safe", "mapped"]
+                            .iter()
+                            .any(|it| row.word("stack").contains(it))
+                    })
+                    .numbers("wrong"),
+            )
+        },
+    },
+    Promise {
+        wanted: "And nothing fails where there are three copies, or a checksum and redundancy",
+        judge: |rows| {
+            Got::none(
+                &rows
+                    .that(|row| {
+                        ["three", "of two, mapped", "parity"]
+                            .iter()
+                            .any(|it| row.word("stack").contains(it))
+                    })
+                    .numbers("failed"),
+            )
+        },
+    },
+    Promise {
+        wanted: "What was repaired there is right when it is read again",
+        judge: |rows| {
+            Got::none(
+                &rows
+                    .that(|row| {
+                        ["three", "of two, mapped", "parity"]
+                            .iter()
+                            .any(|it| row.word("stack").contains(it))
+                    })
+                    .numbers("wrong_again"),
+            )
+        },
+    },
+];
+
 impl Experiment for RaidSafeRead {
     fn name(&self) -> &'static str {
         "raid-safe-read"
@@ -78,6 +123,10 @@ impl Experiment for RaidSafeRead {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

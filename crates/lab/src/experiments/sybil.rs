@@ -8,7 +8,7 @@ use super::sharing::{
     measure_all,
 };
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::Report;
+use crate::report::{Got, Promise, Report};
 
 /// See [`Experiment::claim`].
 pub(super) struct Sybil;
@@ -19,6 +19,15 @@ each queue. Fair is a sixteenth of the drive each: f-Util 1.0. The released code
 and Parda has a window for every host; all others are told who the tenant is.";
 
 const SETTINGS: [Setting; 3] = [PROFILE, GIB, SHORT];
+
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "Under `fair` queues gain nothing: every tenant's f-Util is 0.95 to 1.05",
+    judge: |rows| {
+        let rows = rows.with("policy", "fair");
+        let ends = [rows.numbers("f_util_min"), rows.numbers("f_util_max")].concat();
+        Got::within(&ends, 0.95, 1.05)
+    },
+}];
 
 impl Experiment for Sybil {
     fn name(&self) -> &'static str {
@@ -35,6 +44,10 @@ impl Experiment for Sybil {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

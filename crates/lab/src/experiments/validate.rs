@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use flashyard_flash::validate::{self, Extent, Row, TESTS};
 use flashyard_time::Duration;
 
 use super::columns::column;
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::report::{Column, Report, Unit, Value};
+use crate::validate::{self, Extent, Row, TESTS};
 use crate::{bench, parallel};
 
 /// See [`Experiment::claim`].

@@ -5,7 +5,7 @@ use flashyard_codec::compress::Codec;
 use super::columns::{IOPS, P50, P99, column};
 use super::overhead::{Case, Content, Load, Measured, SETTINGS, Stack, measure};
 use crate::experiment::{Context, Experiment, Refused, Setting};
-use crate::report::{Column, Report, Unit, Value};
+use crate::report::{Column, Got, Promise, Report, Row, Unit, Value};
 
 /// See [`Experiment::claim`].
 pub(super) struct VolumeOverhead;
@@ -57,6 +57,20 @@ const fn load(write: bool, kib: u64, depth: u64) -> Load {
     }
 }
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "Encryption, a mirror, and a mapped volume with chunks of 4 KiB add at most 2 us of CPU time to an I/O of 4 KiB",
+    judge: |rows| {
+        let more = |row: &Row| {
+            let raw = rows.like(row, &["load"]).with("volume", "raw").first()?;
+            Some(row.number("cpu_us")? - raw.number("cpu_us")?)
+        };
+        let few = |row: &Row| {
+            row.word("load").starts_with("4 KiB") && !row.word("volume").contains("16 KiB")
+        };
+        Got::at_most(&rows.that(few).each(more), 2.0)
+    },
+}];
+
 impl Experiment for VolumeOverhead {
     fn name(&self) -> &'static str {
         "volume-overhead"
@@ -68,6 +82,10 @@ impl Experiment for VolumeOverhead {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn is_measured(&self) -> bool {

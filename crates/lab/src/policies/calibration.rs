@@ -5,8 +5,7 @@
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
-use flashyard_sched::flashfq::{Line, Model};
-use flashyard_sched::reflex::{self, Point, READ_TOKENS};
+use flashyard_sched::{Figures, Point, READ_TOKENS};
 use flashyard_time::Duration;
 
 use super::fifo;
@@ -79,26 +78,14 @@ impl Calibration {
         })
     }
 
-    /// For ReFlex: what a write is worth, and the load that each latency allows.
-    pub fn reflex(&self) -> reflex::Calibration {
-        let most = Point {
-            latency: Duration::MAX,
-            tokens: self.reads[0] * READ_TOKENS,
-        };
-        let points = self.curve.iter().copied().chain([most]).collect();
-        reflex::Calibration::new(write_tokens(self.reads, self.writes), points)
-    }
-
-    /// For FlashFQ: lines through the rates alone. The lead is one write of 128 KiB.
-    pub fn flashfq(&self) -> Model {
-        let lead = Duration::from_secs(1) / self.writes[1];
-        Model {
-            depth: self.depth,
-            read: Line::through(self.reads[0], self.reads[1]),
-            write: Line::through(self.writes[0], self.writes[1]),
-            lead,
-            anticipation: Duration::from_us(100),
-        }
+    /// For policies that have to be told; none when it does nothing of a kind.
+    pub fn figures(&self) -> Option<Figures> {
+        let figures = Figures::new(self.reads, self.writes)?;
+        Some(
+            figures
+                .with_depth(self.depth)
+                .with_curve(self.curve.clone()),
+        )
     }
 
     /// For Parda: the latency that hosts steer for.
@@ -179,6 +166,8 @@ impl Subject<'_> {
 
 #[cfg(test)]
 mod tests {
+    use flashyard_sched::reflex;
+
     use super::*;
 
     #[test]
@@ -189,8 +178,10 @@ mod tests {
         assert!((380_000..460_000).contains(&small), "{drive:?}");
         assert!((10_000..26_000).contains(&large), "{drive:?}");
         assert!(drive.writes[0] < small / 3, "{drive:?}");
-        assert!(drive.reflex().rate(None) == small * 100);
-        let tight = drive.reflex().rate(Some(Duration::from_us(300)));
+        let figures = drive.figures().expect("it reads and writes");
+        let reflex = reflex::Calibration::from(&figures);
+        assert!(reflex.rate(None) == small * 100);
+        let tight = reflex.rate(Some(Duration::from_us(300)));
         assert!(tight < small * 90, "{drive:?}");
     }
 }

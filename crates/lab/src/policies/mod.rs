@@ -9,8 +9,7 @@ mod credit;
 mod paced;
 mod parda;
 
-use flashyard_sched::gimbal::{Flaws, Tuning};
-use flashyard_sched::{Caps, Fair, Fifo, FlashFq, Gimbal, Policy, Reflex, Window};
+use flashyard_sched::{Fifo, Known, POLICY_NAMES, Policy, PolicyKind, Window};
 
 use crate::bench::HostPolicy;
 
@@ -19,17 +18,13 @@ pub use credit::CreditHosts;
 pub use paced::Paced;
 pub use parda::PardaHosts;
 
-/// The names of all policies.
-pub const NAMES: [&str; 8] = [
-    "fifo",
-    "caps",
-    "parda",
-    "flashfq",
-    "reflex",
-    "gimbal",
-    "gimbal-released",
-    "fair",
-];
+/// The one that works in hosts alone, before a switch that does nothing.
+const PARDA: &str = "parda";
+
+/// The names of all policies: those of switches, and the one of hosts.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    POLICY_NAMES.iter().copied().chain([PARDA])
+}
 
 /// A switch, and what hosts do that know it.
 pub struct Switch {
@@ -42,15 +37,7 @@ pub struct Switch {
 /// A policy that knows nothing of the drive and needs no help, by name; `None` when there is none,
 /// or it does.
 pub fn named(name: &str) -> Option<Box<dyn Policy>> {
-    let policy: Box<dyn Policy> = match name {
-        "fifo" => fifo(),
-        "fair" => Box::new(Fair::new()),
-        "gimbal" => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
-        "gimbal-released" => Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
-        "caps" => Box::new(Caps::new()),
-        _ => return None,
-    };
-    Some(policy)
+    PolicyKind::named(name)?.make(&Known::NOTHING)
 }
 
 /// A policy by name that an experiment has checked, for a drive that was measured if it needs that.
@@ -65,17 +52,17 @@ pub(crate) fn switch(name: &str, drive: Option<&Calibration>) -> Switch {
 /// Any policy by name, for a drive that was measured, with unmodified hosts if it can do with them;
 /// `None` when there is none.
 pub fn calibrated(name: &str, drive: &Calibration) -> Option<Switch> {
-    let policy: Box<dyn Policy> = match name {
-        "reflex" => Box::new(Reflex::new(drive.reflex())),
-        "flashfq" => Box::new(FlashFq::new(drive.flashfq())),
-        "parda" => {
-            return Some(Switch {
-                policy: fifo(),
-                host: Some(Box::new(PardaHosts::new(drive.knee()))),
-            });
-        }
-        _ => named(name)?,
+    if name == PARDA {
+        return Some(Switch {
+            policy: fifo(),
+            host: Some(Box::new(PardaHosts::new(drive.knee()))),
+        });
+    }
+    let known = Known {
+        figures: drive.figures(),
+        ..Known::NOTHING
     };
+    let policy = PolicyKind::named(name)?.make(&known)?;
     Some(Switch { policy, host: None })
 }
 
@@ -94,7 +81,7 @@ mod tests {
     fn every_name_has_its_policy() {
         let profile = Profile::named("dct983").expect("it ships");
         let drive = Calibration::measure(&profile, 1 << 30, 1, true).expect("it fits");
-        assert!(NAMES.iter().all(|name| calibrated(name, &drive).is_some()));
+        assert!(names().all(|name| calibrated(name, &drive).is_some()));
         assert!(named("none").is_none() && calibrated("none", &drive).is_none());
     }
 }

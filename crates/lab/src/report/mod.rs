@@ -3,9 +3,12 @@
 
 mod number;
 mod page;
+mod promise;
 mod table;
 #[cfg(test)]
 mod tests;
+
+pub use promise::{Got, Judged, Promise, Row, Rows};
 
 /// Everything that one run of an experiment says.
 #[derive(Clone, Debug)]

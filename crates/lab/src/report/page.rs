@@ -47,6 +47,7 @@ impl Report {
         for chart in &self.charts {
             page.put(format_args!("<figure>\n{}</figure>", plot::svg(chart)));
         }
+        self.write_promises(&mut page, experiment);
         self.write_notes(&mut page);
         self.write_table(&mut page);
         self.write_settings(&mut page, experiment);
@@ -58,6 +59,26 @@ impl Report {
             self.digest_text()
         ));
         page.finish()
+    }
+
+    fn write_promises(&self, page: &mut Markup, experiment: &dyn Experiment) {
+        let rows = self.promise_cells(experiment);
+        if rows.is_empty() {
+            return;
+        }
+        page.put(format_args!(
+            "<h2>Promises</h2>\n<div class=\"scroll\">\n<table>\n\
+            <tr><th>wanted</th><th>got</th><th>kept</th></tr>"
+        ));
+        for [wanted, got, kept] in rows {
+            let class = if kept == "NO" { " class=\"no\"" } else { "" };
+            page.put(format_args!(
+                "<tr><td>{}</td><td>{}</td><td{class}>{kept}</td></tr>",
+                escape(&wanted),
+                escape(&got)
+            ));
+        }
+        page.put(format_args!("</table>\n</div>"));
     }
 
     fn write_notes(&self, page: &mut Markup) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::{QUICK, Report, Value, number};
+use super::{Judged, QUICK, Report, Value, number};
 use crate::Experiment;
 
 impl Report {
@@ -38,8 +38,9 @@ impl Report {
     /// The report for programs. `rows` are objects with the columns' names; an interval is `{mean,
     /// half_width_95}`; what was not measured, or is not finite, is null. Units are the columns'
     /// base units (microseconds, bytes, bytes per second). `digest` is 16 hexadecimal digits, since
-    /// not every reader of JSON keeps 64 bits of a number.
-    pub fn json(&self) -> Json {
+    /// not every reader of JSON keeps 64 bits of a number. `promises` have what is wanted, what
+    /// came and whether it is kept; that is null where it was not measured, and in a quick run.
+    pub fn json(&self, experiment: &dyn Experiment) -> Json {
         let rows = (0..self.rows.len()).map(|row| Json::Object(self.json_row(row)));
         let settings = self
             .settings
@@ -52,6 +53,7 @@ impl Report {
             "digest": self.digest_text(),
             "settings": settings.collect::<Map<_, _>>(),
             "rows": rows.collect::<Vec<_>>(),
+            "promises": self.promises_json(experiment),
             "notes": self.notes,
         })
     }
@@ -68,6 +70,7 @@ impl Report {
         if self.quick {
             lines.extend([format!("**{QUICK}**"), String::new()]);
         }
+        self.promises_markdown(experiment, &mut lines);
         lines.push(markdown_row(&self.headings()));
         let rules: Vec<String> = (0..self.columns.len())
             .map(|place| {
@@ -103,6 +106,48 @@ impl Report {
         match self.digest {
             0 => "none".into(),
             digest => format!("{digest:016x}"),
+        }
+    }
+
+    fn promises_json(&self, experiment: &dyn Experiment) -> Vec<Json> {
+        let one = |judged: &Judged| {
+            json!({
+                "wanted": judged.wanted,
+                "got": judged.got.as_ref().map(|got| got.text.as_str()),
+                "kept": json_value(&self.verdict(judged)),
+            })
+        };
+        self.judged(experiment).iter().map(one).collect()
+    }
+
+    fn promises_markdown(&self, experiment: &dyn Experiment, lines: &mut Vec<String>) {
+        let rows = self.promise_cells(experiment);
+        if rows.is_empty() {
+            return;
+        }
+        lines.extend(["| wanted | got | kept |", "| --- | --- | --- |"].map(str::to_owned));
+        lines.extend(rows.iter().map(|cells| markdown_row(cells)));
+        lines.push(String::new());
+    }
+
+    /// What is wanted, what came and whether it is kept, for people.
+    pub fn promise_cells(&self, experiment: &dyn Experiment) -> Vec<[String; 3]> {
+        let cells = |judged: &Judged| {
+            let kept = match self.verdict(judged) {
+                Value::Flag(true) => "yes",
+                Value::Flag(false) => "NO",
+                _ => "-",
+            };
+            [judged.wanted, judged.got(), kept].map(str::to_owned)
+        };
+        self.judged(experiment).iter().map(cells).collect()
+    }
+
+    /// Whether a promise is kept. A quick run does not decide that.
+    pub fn verdict(&self, judged: &Judged) -> Value {
+        match self.quick {
+            true => Value::Missing,
+            false => judged.kept(),
         }
     }
 

@@ -26,6 +26,23 @@ impl Experiment for Sample {
         }]
     }
 
+    fn promises(&self) -> &'static [Promise] {
+        &[
+            Promise {
+                wanted: "nobody is slower than <3 ms",
+                judge: |rows| Got::at_most(&rows.numbers("p99_us"), 3000.0),
+            },
+            Promise {
+                wanted: "everybody reads",
+                judge: |rows| Got::at_least(&rows.with("worker", "reader").numbers("iops"), 1.0),
+            },
+            Promise {
+                wanted: "a rate of 500 thousand",
+                judge: |rows| Got::at_least(&rows.numbers("iops"), 5e5),
+            },
+        ]
+    }
+
     fn run(&self, _context: &Context) -> Result<Report, Refused> {
         Ok(report())
     }
@@ -84,6 +101,12 @@ fn markdown_is_a_table_with_its_claim() {
 
 Readers suffer from writers. A \\<claim> for the test.
 
+| wanted | got | kept |
+| --- | --- | --- |
+| nobody is slower than \\<3 ms | 569 to 2940 | yes |
+| everybody reads | not measured | - |
+| a rate of 500 thousand | 402113 | NO |
+
 | worker | IOPS | bandwidth, MB/s | p99, us | pass |
 | --- | ---: | ---: | ---: | --- |
 | a\\|b \\<i> | 402,113 | 3,200 | 569 ± 12 | yes |
@@ -103,7 +126,7 @@ Made by `flashyard lab run sample`; seed 7, digest 000000000000feed.
 #[test]
 fn json_keeps_the_contract() {
     assert_eq!(
-        report().json(),
+        report().json(&Sample),
         json!({
             "experiment": "sample",
             "seed": 7,
@@ -132,6 +155,11 @@ fn json_keeps_the_contract() {
                     "p99_us": null,
                     "pass": null,
                 },
+            ],
+            "promises": [
+                {"wanted": "nobody is slower than <3 ms", "got": "569 to 2940", "kept": true},
+                {"wanted": "everybody reads", "got": null, "kept": null},
+                {"wanted": "a rate of 500 thousand", "got": "402113", "kept": false},
             ],
             "notes": ["Two <notes>."],
         })
@@ -168,6 +196,7 @@ fn the_page_has_everything_and_no_markup_of_others() {
         "<td class=\"number\">402,113</td>",
         "<td class=\"word\">a|b &lt;i&gt;</td>",
         "<td class=\"no\">NO</td>",
+        "<td>nobody is slower than &lt;3 ms</td><td>569 to 2940</td><td>yes</td>",
         "the drive &amp; its parts",
         "--set &#39;profile=dct983&#39;",
         "000000000000feed",
@@ -187,7 +216,7 @@ fn an_empty_report_has_every_form() {
         columns: Vec::new(),
         ..report()
     };
-    assert_eq!(empty.json()["rows"], json!([]));
+    assert_eq!(empty.json(&Sample)["rows"], json!([]));
     assert!(empty.cells().is_empty());
     assert!(empty.markdown(&Sample, "again").contains("# sample"));
     assert!(empty.page(&Sample, "again").contains("<h1>sample</h1>"));
@@ -197,14 +226,16 @@ fn an_empty_report_has_every_form() {
 #[test]
 fn a_quick_run_says_so_in_every_form() {
     let mut report = report();
-    assert_eq!(report.json()["quick"], false);
+    assert_eq!(report.json(&Sample)["quick"], false);
     report.charts = vec![chart()];
     let charts = report.charts.len();
     assert!(!report.page(&Sample, "again").contains("uick run"));
     report.quick = true;
     report.label_charts();
-    assert_eq!(report.json()["quick"], true);
+    assert_eq!(report.json(&Sample)["quick"], true);
     assert!(report.markdown(&Sample, "again").contains(QUICK));
+    let kept = &report.json(&Sample)["promises"][0]["kept"];
+    assert!(kept.is_null(), "a quick run decides nothing: {kept}");
     let page = report.page(&Sample, "again");
     assert!(page.contains(QUICK), "{page}");
     assert!(

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use flashyard_time::Duration;
 
-/// Tokens of a read of 4 KiB, the unit in which everything else is priced.
-pub const READ_TOKENS: u64 = 100;
+use crate::figures::{Figures, Point, READ_TOKENS};
+
 /// I/Os are priced by pages of so many bytes.
 const PAGE_BYTES: u64 = 4096;
 
@@ -16,15 +16,6 @@ pub struct Calibration {
     write_tokens: u64,
     /// Ordered by latency.
     points: Vec<Point>,
-}
-
-/// How much load keeps the 95th percentile of read latency at this level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
-    /// The latency.
-    pub latency: Duration,
-    /// Tokens per second of the device.
-    pub tokens: u64,
 }
 
 impl Calibration {
@@ -77,6 +68,20 @@ impl Calibration {
             READ_TOKENS
         };
         bytes.div_ceil(PAGE_BYTES).max(1).saturating_mul(each)
+    }
+}
+
+/// A write is worth as many reads as it is slower. The last point is what reads alone reach: the
+/// mix is taken not to matter when it is counted in tokens.
+impl From<&Figures> for Calibration {
+    fn from(figures: &Figures) -> Self {
+        let [reads, writes] = [figures.reads()[0], figures.writes()[0]];
+        let saturated = Point {
+            latency: Duration::MAX,
+            tokens: reads.saturating_mul(READ_TOKENS),
+        };
+        let points = figures.curve().iter().copied().chain([saturated]);
+        Self::new(reads.saturating_mul(READ_TOKENS) / writes, points.collect())
     }
 }
 

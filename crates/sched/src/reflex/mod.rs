@@ -19,7 +19,8 @@ use crate::queues::Queues;
 use crate::roster::Roster;
 use crate::{Ask, Gauge, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
 
-pub use calibration::{Calibration, Point, READ_TOKENS};
+pub use crate::figures::{Point, READ_TOKENS};
+pub use calibration::Calibration;
 
 /// See the module. A round takes time in proportion to the number of tenants, everything else
 /// constant time.

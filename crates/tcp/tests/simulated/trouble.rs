@@ -11,11 +11,9 @@ use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, Status, SubmissionQueueEntry};
 use flashyard_runtime::Task;
 use flashyard_runtime::sim::Config;
-use flashyard_sched::flashfq::{Line, Model};
-use flashyard_sched::gimbal::{Flaws, Tuning};
-use flashyard_sched::reflex::{Calibration, Point};
 use flashyard_sched::{
-    Ask, Caps, Fair, Fifo, FlashFq, Gimbal, IoId, Next, Outcome, Policy, Reflex, Share, Window,
+    Ask, Figures, IoId, Known, Next, Outcome, POLICY_NAMES, Point, Policy, PolicyKind, Share,
+    Window,
 };
 use flashyard_testbed::{BLOCK, Bench, Incoming, Site, tenant};
 use flashyard_time::{Duration, Time};
@@ -29,44 +27,22 @@ const MS: Duration = Duration::from_ms(1);
 /// What an I/O takes the drive, which does four at a time.
 const USUAL: Duration = Duration::from_us(400);
 
-const POLICIES: [&str; 7] = [
-    "fifo",
-    "caps",
-    "gimbal",
-    "gimbal-released",
-    "reflex",
-    "flashfq",
-    "fair",
-];
-
-/// Policies as for a drive that does ten thousand I/Os a second.
+/// A policy as for a drive that does ten thousand I/Os a second.
 fn policy(name: &str) -> Box<dyn Policy> {
-    let line = Line::through(10_000, 2_500);
-    match name {
-        "fifo" => Box::new(Fifo::new(Window {
+    let curve = vec![Point {
+        latency: MS,
+        tokens: 1_000_000,
+    }];
+    let figures = Figures::new([10_000, 2_500], [10_000, 2_500]).expect("no rate is zero");
+    let known = Known {
+        window: Window {
             ios: 16,
             bytes: 1 << 20,
-        })),
-        "caps" => Box::new(Caps::new()),
-        "gimbal" => Box::new(Gimbal::new(Tuning::default(), Flaws::default())),
-        "gimbal-released" => Box::new(Gimbal::new(Tuning::default(), Flaws::RELEASED)),
-        "reflex" => {
-            let points = vec![Point {
-                latency: MS,
-                tokens: 1_000_000,
-            }];
-            Box::new(Reflex::new(Calibration::new(100, points)))
-        }
-        "flashfq" => Box::new(FlashFq::new(Model {
-            depth: 16,
-            read: line,
-            write: line,
-            lead: Duration::from_us(700),
-            anticipation: Duration::from_us(100),
-        })),
-        "fair" => Box::new(Fair::new()),
-        other => panic!("no policy {other}"),
-    }
+        },
+        figures: Some(figures.with_depth(16).with_curve(curve)),
+    };
+    let kind = PolicyKind::named(name).expect("it is in the registry");
+    kind.make(&known).expect("all is known")
 }
 
 /// Tenants on one drive behind one switch, each with a volume of its own.
@@ -151,7 +127,7 @@ async fn stop_all(hosts: Vec<Worker>) -> u64 {
 /// The tenant's I/O ends and nothing of it reaches the drive any more; the others do not notice.
 #[test]
 fn a_tenant_is_taken_away_under_load() {
-    for (n, name) in (0..).zip(POLICIES) {
+    for (n, name) in (0..).zip(POLICY_NAMES.iter().copied()) {
         for seed in (0..SEEDS).map(|seed| seed * 100 + n) {
             let site = Site::new(Config::calm(seed), 2);
             site.run(move |bench| async move {
@@ -288,8 +264,8 @@ fn the_order_of_a_tenant_survives_the_change_of_policies() {
 
 /// Each policy with each.
 fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let with_each = |from| POLICIES.iter().map(move |to| (from, *to));
-    POLICIES.iter().flat_map(move |from| with_each(*from))
+    let with_each = |from| POLICY_NAMES.iter().map(move |to| (from, *to));
+    POLICY_NAMES.iter().flat_map(move |from| with_each(*from))
 }
 
 /// A policy whose decisions are noted.
@@ -351,7 +327,7 @@ fn read(slba: u64) -> SubmissionQueueEntry {
 /// as before, so are the tenants.
 #[test]
 fn a_drive_becomes_a_hundred_times_slower_and_comes_back() {
-    for (n, name) in (0..).zip(POLICIES) {
+    for (n, name) in (0..).zip(POLICY_NAMES.iter().copied()) {
         for seed in (0..SEEDS).map(|seed| seed * 100 + n) {
             let site = Site::new(Config::calm(seed), 2);
             site.run(move |bench| async move {
@@ -409,7 +385,7 @@ async fn done_within(bench: &Bench, hosts: &[Worker], span: Duration) -> Vec<u64
 /// notice nothing. When the answers come after all, everything goes on.
 #[test]
 fn a_drive_stops_answering() {
-    for (n, name) in (0..).zip(POLICIES) {
+    for (n, name) in (0..).zip(POLICY_NAMES.iter().copied()) {
         let seed = 7 + n;
         let site = Site::new(Config::calm(seed), 2);
         site.run(move |bench| async move {

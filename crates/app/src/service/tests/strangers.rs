@@ -388,7 +388,7 @@ fn an_import_needs_no_figures_of_the_device() {
         } else {
             let mut other = import_partitions("oc0", Some("db"));
             if let Request::ImportPartitions { policy, .. } = &mut other {
-                *policy = Some(crate::spec::PolicyName::Fifo);
+                *policy = Some(crate::spec::PolicyName::fifo());
             }
             let says = "the file gives partition `db` policy `reflex`: leave --policy out";
             refused(&service, other, says);

@@ -10,24 +10,12 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
-use flashyard_sched::flashfq::{Line, Model};
-use flashyard_sched::reflex::{Calibration, Point};
-use flashyard_sched::{Ask, Class, FlashFq, IoId, Next, Op, Outcome, Policy, Reflex, TenantId};
+use flashyard_sched::{
+    Ask, Class, Figures, IoId, Known, Next, Op, Outcome, Point, Policy, PolicyKind, TenantId,
+};
 use flashyard_time::{Duration, Time};
 
 use super::{Load, Spent};
-use crate::policies;
-
-/// Those that stand in front of a device.
-pub(super) const NAMES: [&str; 7] = [
-    "fifo",
-    "caps",
-    "flashfq",
-    "reflex",
-    "gimbal",
-    "gimbal-released",
-    "fair",
-];
 
 /// Most I/Os between two looks at the clock.
 const BATCH: u32 = 64;
@@ -36,26 +24,19 @@ const FEW: u32 = 8;
 /// Virtual time of an I/O.
 const SERVICE: Duration = Duration::from_ns(2_500);
 
-/// A policy that has seen nothing yet; none for one of hosts. What has to be calibrated is so for
-/// such a drive as virtual time goes on on.
+/// A policy that has seen nothing yet; none for one of hosts. What has to be told what the device
+/// does is told of such a drive as virtual time goes on on.
 pub(super) fn make(name: &str) -> Option<Box<dyn Policy>> {
-    match name {
-        "flashfq" => Some(Box::new(FlashFq::new(Model {
-            depth: 128,
-            read: Line::through(400_000, 25_000),
-            write: Line::through(40_000, 1_400),
-            lead: Duration::from_us(700),
-            anticipation: Duration::from_us(100),
-        }))),
-        "reflex" => {
-            let points = vec![Point {
-                latency: Duration::from_ms(1),
-                tokens: 60_000_000,
-            }];
-            Some(Box::new(Reflex::new(Calibration::new(900, points))))
-        }
-        other => policies::named(other),
-    }
+    let curve = vec![Point {
+        latency: Duration::from_ms(1),
+        tokens: 60_000_000,
+    }];
+    let figures = Figures::new([400_000, 25_000], [40_000, 1_400])?;
+    let known = Known {
+        figures: Some(figures.with_depth(128).with_curve(curve)),
+        ..Known::NOTHING
+    };
+    PolicyKind::named(name)?.make(&known)
 }
 
 /// A policy at work.

@@ -16,7 +16,7 @@ use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::load::{Pace, Pattern, Worker};
 use crate::parallel;
 use crate::policies::{self, Calibration};
-use crate::report::{Column, Report, Unit, Value};
+use crate::report::{Column, Got, Promise, Report, Unit, Value};
 
 /// See [`Experiment::claim`].
 pub(super) struct Guarantee;
@@ -102,6 +102,11 @@ struct Scenario {
     rate: u64,
 }
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "Under `fair` less than was promised is sent in no tenth of a second in which something waits",
+    judge: |rows| Got::none(&rows.with("policy", "fair").numbers("broken")),
+}];
+
 impl Experiment for Guarantee {
     fn name(&self) -> &'static str {
         "guarantee"
@@ -117,6 +122,10 @@ impl Experiment for Guarantee {
 
     fn policies(&self) -> &'static [&'static str] {
         &["fifo", "fair"]
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

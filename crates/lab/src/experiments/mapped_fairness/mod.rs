@@ -13,7 +13,7 @@ use crate::bench::fold;
 use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::measure::f_util;
 use crate::parallel;
-use crate::report::{Column, Report, Unit, Value};
+use crate::report::{Column, Got, Promise, Report, Unit, Value};
 use site::{Phase, Site, WORKERS};
 
 /// See [`Experiment::claim`].
@@ -92,6 +92,23 @@ struct Size {
     span: Duration,
 }
 
+const PROMISES: [Promise; 1] = [Promise {
+    wanted: "On one drive everybody is nearer to the mean of all under `fair` than when it goes by what is asked (furthest off)",
+    judge: |rows| {
+        let off = |policy: &str| {
+            let rows = rows.with("stack", "one drive").with("policy", policy);
+            rows.each(|row| Some((row.number("of_mean")? - 1.0).abs()))
+                .into_iter()
+                .reduce(f64::max)
+        };
+        let (told, asked) = (off("fair")?, off("fair, by what is asked")?);
+        Some(Got {
+            kept: told < asked,
+            text: format!("{told:.3} and {asked:.3}"),
+        })
+    },
+}];
+
 impl Experiment for MappedFairness {
     fn name(&self) -> &'static str {
         "mapped-fairness"
@@ -107,6 +124,10 @@ impl Experiment for MappedFairness {
 
     fn policies(&self) -> &'static [&'static str] {
         &POLICIES
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

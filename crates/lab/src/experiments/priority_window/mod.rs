@@ -14,7 +14,8 @@ use crate::experiment::{Context, Domain, Experiment, Refused, Setting};
 use crate::measure::{Estimate, Tally, mean_us, percentile_us};
 use crate::parallel;
 use crate::report::{
-    Axis, Chart, ChartKind, Column, Mark, MarkAt, Report, Scale, Series, Unit, Value,
+    Axis, Chart, ChartKind, Column, Got, Mark, MarkAt, Promise, Report, Rows, Scale, Series, Unit,
+    Value,
 };
 
 /// See [`Experiment::claim`].
@@ -89,6 +90,41 @@ struct Row {
     digest: u64,
 }
 
+const PROMISES: [Promise; 4] = [
+    Promise {
+        wanted: "Where the line has room (25 Gbit/s), the best window gives at least 35.9 % more than a window of 1",
+        judge: |rows| {
+            Got::at_least(
+                &[greatest(
+                    &rows.with("network", "25 Gbit/s").numbers("gain_percent"),
+                )?],
+                35.9,
+            )
+        },
+    },
+    Promise {
+        wanted: "The adaptive window gives at least 97 % of the best",
+        judge: |rows| Got::at_least(&adaptive(rows).numbers("of_best_percent"), 97.0),
+    },
+    Promise {
+        wanted: "It is nowhere below a window of 1 (by half a percent at most)",
+        judge: |rows| Got::at_least(&adaptive(rows).numbers("gain_percent"), -0.5),
+    },
+    Promise {
+        wanted: "With it the tenant in a hurry is not slower than at a window of 1",
+        judge: |rows| Got::at_most(&adaptive(rows).numbers("latency_mean_ratio"), 1.0),
+    },
+];
+
+/// Rows in which the target chooses.
+fn adaptive<'a>(rows: &Rows<'a>) -> Rows<'a> {
+    rows.with("window", "adaptive")
+}
+
+fn greatest(values: &[f64]) -> Option<f64> {
+    values.iter().copied().reduce(f64::max)
+}
+
 impl Experiment for PriorityWindow {
     fn name(&self) -> &'static str {
         "priority-window"
@@ -100,6 +136,10 @@ impl Experiment for PriorityWindow {
 
     fn settings(&self) -> &'static [Setting] {
         &SETTINGS
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        &PROMISES
     }
 
     fn run(&self, context: &Context) -> Result<Report, Refused> {

@@ -7,6 +7,7 @@
 
 mod alone;
 mod table;
+mod wanted;
 mod workload;
 
 use flashyard_flash::Profile;
@@ -21,6 +22,9 @@ use crate::policies::{self, Calibration, CreditHosts};
 
 pub(super) use alone::Alone;
 pub(super) use table::{COLUMNS, f_util_chart, latency_chart, utilization_chart};
+pub(super) use wanted::{
+    EQUAL, GIMBAL_IS_FAIREST, NEAR_THE_ORACLE, READER_BEATS_FIFO, is_latency_reader, of_fifo,
+};
 pub(super) use workload::{Group, Kind, Workload};
 
 /// A policy, with hosts that do what it asks of them.
@@ -57,7 +61,16 @@ pub(super) struct Scale {
 }
 
 /// The policies that are compared unless a user names others.
-pub(super) const POLICIES: [&str; 8] = policies::NAMES;
+pub(super) const POLICIES: [&str; 8] = [
+    "fifo",
+    "caps",
+    "parda",
+    "flashfq",
+    "reflex",
+    "gimbal",
+    "gimbal-released",
+    "fair",
+];
 
 pub(super) const GIB: Setting = Setting {
     key: "gib",

@@ -3,17 +3,15 @@
 //! Here the drives are checked against what they report, as their owner sees it. The tests of the
 //! drives themselves compare their flash, cell by cell.
 
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec;
-use alloc::vec::Vec;
+use std::collections::{BTreeMap, VecDeque};
 
 use flashyard_time::{Duration, Rng, Time};
 
 use super::bench::{Bench, FRAGMENTED, shipped};
 use super::channel_power;
 use super::row::Row;
-use crate::Profile;
-use crate::ssd::{Command, Content, Device, Op, PowerCut};
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::{Command, Content, Device, Op, PowerCut};
 
 /// Commands that the host keeps in flight.
 const DEPTH: usize = 16;

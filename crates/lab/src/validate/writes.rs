@@ -1,17 +1,14 @@
 //! Tests 6 to 9: the rate of writes, and what garbage collection makes of them.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use flashyard_time::{Duration, Rng};
 
 use super::bench::{Bench, FRAGMENTED};
 use super::oracle::{Stages, amplification, amplification_of_classes};
 use super::row::Row;
-use crate::profile::Victim;
-use crate::ssd::{Command, Condition, Device, Op, Stats};
-use crate::workload::Worker;
-use crate::{Profile, UNIT_BYTES};
+use flashyard_flash::profile::Victim;
+use flashyard_flash::ssd::{Command, Condition, Device, Op, Stats};
+use flashyard_flash::workload::Worker;
+use flashyard_flash::{Profile, UNIT_BYTES};
 
 /// Test 6: all dies program without a break.
 pub(super) fn sequential(bench: &Bench) -> Vec<Row> {
@@ -120,9 +117,10 @@ pub(super) fn fragmented(bench: &Bench) -> Vec<Row> {
     let mut device = bench.device(&bench.profile, FRAGMENTED);
     let span = bench.long;
     let load = [Worker::writer(32)];
-    crate::workload::closed_loop(&mut device, &load, span.scale(1, 2), Duration::ZERO, 3);
+    flashyard_flash::workload::closed_loop(&mut device, &load, span.scale(1, 2), Duration::ZERO, 3);
     let before = device.stats();
-    let tally = crate::workload::closed_loop(&mut device, &load, Duration::ZERO, span, 4).remove(0);
+    let tally = flashyard_flash::workload::closed_loop(&mut device, &load, Duration::ZERO, span, 4)
+        .remove(0);
     let amplification = device.stats().since(&before).write_amplification() as f64 / 1e3;
     let oracle = Stages::of(&bench.profile).fragmented_writes(amplification);
     let iops = tally.write_iops() as f64;

@@ -1,6 +1,6 @@
 //! What theory says of a drive: closed forms of the numbers in its profile. Times are microseconds.
 
-use crate::{Profile, UNIT_BYTES};
+use flashyard_flash::{Profile, UNIT_BYTES};
 
 /// Microseconds that each stage of a drive takes.
 #[derive(Clone, Copy, Debug)]

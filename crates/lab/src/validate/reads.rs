@@ -1,16 +1,13 @@
 //! Tests 1 to 5 and 14: how long reads take, and how many there can be.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use flashyard_time::{Duration, Histogram};
 
 use super::bench::{Bench, FRAGMENTED, shipped};
 use super::oracle::{Stages, product_form};
 use super::row::Row;
-use crate::Profile;
-use crate::ssd::Condition;
-use crate::workload::{Source, Worker, open_loop};
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::Condition;
+use flashyard_flash::workload::{Source, Worker, open_loop};
 
 /// Test 1: the sum of the stages.
 pub(super) fn unloaded(bench: &Bench) -> Vec<Row> {

@@ -6,15 +6,11 @@
 //! are other drives than ours, so only the shape is compared: our curve has to lie between the two,
 //! give or take a step of the loads that were tried.
 
-use alloc::format;
-use alloc::vec;
-use alloc::vec::Vec;
-
 use flashyard_time::Histogram;
 
 use super::bench::{Bench, FRAGMENTED};
 use super::row::Row;
-use crate::workload::{Source, open_loop};
+use flashyard_flash::workload::{Source, open_loop};
 
 /// Tokens per second of the drive at its best: its reads.
 const TOKENS: u64 = 400_000;

@@ -1,16 +1,13 @@
 //! Tests 13, 15, 16, 17 and 20: properties of the model itself.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use flashyard_time::{Duration, Rng, Time};
 
 use super::bench::{Bench, CpuClock, FRAGMENTED};
 use super::row::Row;
 use super::writes::Load;
-use crate::ssd::{Command, Completion, Condition, Device, Op};
-use crate::workload::{Worker, closed_loop};
-use crate::{Profile, UNIT_BYTES};
+use flashyard_flash::ssd::{Command, Completion, Condition, Device, Op};
+use flashyard_flash::workload::{Worker, closed_loop};
+use flashyard_flash::{Profile, UNIT_BYTES};
 
 /// Test 13: a drive scaled down behaves as the one it was scaled from, and a fragmented drive that
 /// was made as one that was written - and it stays so.

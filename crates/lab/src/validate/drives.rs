@@ -1,16 +1,13 @@
 //! Tests 10, 11 and 18: drives of which figures were published.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use flashyard_time::Duration;
 
 use super::bench::{Bench, FRAGMENTED, shipped};
 use super::row::Row;
-use crate::Profile;
-use crate::profile::Victim;
-use crate::ssd::Condition;
-use crate::workload::Worker;
+use flashyard_flash::Profile;
+use flashyard_flash::profile::Victim;
+use flashyard_flash::ssd::Condition;
+use flashyard_flash::workload::Worker;
 
 /// Test 10: figures of the DCT 983 and its twin, the PM983.
 pub(super) fn dct983(bench: &Bench) -> Vec<Row> {

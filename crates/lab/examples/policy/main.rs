@@ -5,7 +5,7 @@
 //!
 //! docs/guide/writing-a-policy.md shows it.
 
-use std::collections::VecDeque;
+mod turns;
 
 use flashyard_flash::Profile;
 use flashyard_flash::ssd::{Condition, Device};
@@ -13,58 +13,9 @@ use flashyard_lab::bench::{Results, Setup};
 use flashyard_lab::load::{Pace, Pattern, Worker};
 use flashyard_lab::measure::percentile_us;
 use flashyard_lab::policies;
-use flashyard_sched::{Ask, Class, IoId, Next, Outcome, Policy, TenantId};
-use flashyard_time::{Duration, Time};
-
-/// One I/O of each tenant in turn, and few at the drive at a time.
-#[derive(Default)]
-struct Turns {
-    queues: VecDeque<(TenantId, VecDeque<IoId>)>,
-    in_flight: u32,
-}
-
-/// As many as keep the drive's dies busy without long queues inside it.
-const MOST_IN_FLIGHT: u32 = 32;
-
-impl Policy for Turns {
-    fn arrive(&mut self, _: Time, io: Ask) {
-        let known = self.queues.iter_mut().find(|(id, _)| *id == io.tenant);
-        match known {
-            Some((_, queue)) => queue.push_back(io.id),
-            None => self.queues.push_back((io.tenant, VecDeque::from([io.id]))),
-        }
-    }
-
-    fn next(&mut self, _: Time) -> Next {
-        if self.in_flight == MOST_IN_FLIGHT {
-            return Next::WaitForEvent;
-        }
-        for _ in 0..self.queues.len() {
-            self.queues.rotate_left(1);
-            let front = self.queues.back_mut().and_then(|(_, it)| it.pop_front());
-            if let Some(id) = front {
-                self.in_flight += 1;
-                return Next::Dispatch(id);
-            }
-        }
-        Next::WaitForEvent
-    }
-
-    fn complete(&mut self, _: Time, _: &Ask, _: Outcome) {
-        self.in_flight -= 1;
-    }
-
-    fn cancel(&mut self, _: Time, id: IoId) {
-        for (_, queue) in &mut self.queues {
-            queue.retain(|queued| *queued != id);
-        }
-    }
-
-    fn forget(&mut self, _: Time, tenant: TenantId) {
-        self.queues
-            .retain(|(id, queue)| *id != tenant || !queue.is_empty());
-    }
-}
+use flashyard_sched::{Class, Policy};
+use flashyard_time::Duration;
+use turns::Turns;
 
 /// The two tenants behind a policy, for a second of virtual time.
 fn run(policy: Box<dyn Policy>) -> Results {
@@ -81,25 +32,35 @@ fn run(policy: Box<dyn Policy>) -> Results {
     setup.run().expect("they fit the drive")
 }
 
-fn main() {
-    println!("policy  reader IOPS  reader p99  neighbour IOPS");
-    for (name, policy) in [
+/// What the tenants get under each policy.
+fn table() -> Vec<String> {
+    let header = "policy  reader IOPS  reader p99  neighbour IOPS".to_owned();
+    let rows = [
         ("fifo", policies::fifo()),
         ("turns", Box::<Turns>::default() as Box<dyn Policy>),
         ("fair", policies::named("fair").expect("it ships")),
-    ] {
+    ]
+    .map(|(name, policy)| {
         let [reader, neighbour] = &run(policy).workers[..] else {
             unreachable!("there are two");
         };
         let p99 = percentile_us(&reader.total(), 990_000).unwrap_or(f64::NAN);
         let [reader, neighbour] = [reader.iops(), neighbour.iops()];
-        println!("{name:6} {reader:>12.0} {p99:>8.0} us {neighbour:>15.0}");
+        format!("{name:6} {reader:>12.0} {p99:>8.0} us {neighbour:>15.0}")
+    });
+    [header].into_iter().chain(rows).collect()
+}
+
+fn main() {
+    for line in table() {
+        println!("{line}");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use flashyard_sched::Op;
+    use flashyard_sched::{Ask, IoId, Next, Op, TenantId};
+    use flashyard_time::Time;
 
     use super::*;
 
@@ -139,13 +100,26 @@ mod tests {
         }
     }
 
+    const PAGE: &str = include_str!("../../../../docs/guide/writing-a-policy.md");
+
+    /// Its row of `fair` changes with that policy.
+    #[test]
+    fn the_guide_shows_what_comes_out() {
+        let table = table();
+        let stays = |line: &&String| !line.starts_with("fair ");
+        let old = table
+            .iter()
+            .filter(stays)
+            .find(|line| !PAGE.contains(*line));
+        assert_eq!(old, None, "writing-a-policy.md is old: {table:#?}");
+    }
+
     /// The page shows the policy as it stands here.
     #[test]
     fn the_guide_shows_this_policy() {
-        let page = include_str!("../../../docs/guide/writing-a-policy.md");
-        let (_, shown) = page.split_once("```rust\n").expect("it shows code");
+        let (_, shown) = PAGE.split_once("```rust\n").expect("it shows code");
         let (shown, _) = shown.split_once("```").expect("a fence ends");
         assert!(shown.lines().count() > 40, "{shown}");
-        assert!(include_str!("policy.rs").contains(shown), "{shown}");
+        assert!(include_str!("turns.rs").contains(shown), "{shown}");
     }
 }

@@ -4,15 +4,12 @@
 //! The figures are those of the study in which the sets were chosen. It used another model; only
 //! the parameters are kept here.
 
-use alloc::format;
-use alloc::vec::Vec;
-
 use flashyard_time::Duration;
 
 use super::bench::{Bench, FRAGMENTED, shipped};
 use super::row::Row;
-use crate::Profile;
-use crate::workload::{Tally, Worker, closed_loop};
+use flashyard_flash::Profile;
+use flashyard_flash::workload::{Tally, Worker, closed_loop};
 
 /// A set, and what the study found on a fragmented drive.
 struct Studied {

@@ -1,14 +1,11 @@
 //! Test 12: an open-channel drive, as it was measured for LightNVM and profiled for FEMU.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use super::bench::{Bench, shipped};
 use super::row::Row;
-use crate::UNIT_BYTES;
-use crate::channel::{Command, Device, MOST_ADDRESSES, Op, Options, Place};
+use flashyard_flash::UNIT_BYTES;
+use flashyard_flash::channel::{Command, Device, MOST_ADDRESSES, Op, Options, Place};
 
 /// Test 12.
 pub(super) fn cnex(bench: &Bench) -> Vec<Row> {

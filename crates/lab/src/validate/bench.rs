@@ -2,9 +2,9 @@
 
 use flashyard_time::Duration;
 
-use crate::Profile;
-use crate::ssd::{Condition, Device};
-use crate::workload::{Tally, Worker, closed_loop};
+use flashyard_flash::Profile;
+use flashyard_flash::ssd::{Condition, Device};
+use flashyard_flash::workload::{Tally, Worker, closed_loop};
 
 /// How much work the tests may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

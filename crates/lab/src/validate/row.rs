@@ -1,7 +1,5 @@
 //! One comparison of a measured value with its expected value.
 
-use alloc::string::String;
-
 /// One comparison.
 #[derive(Clone, Debug)]
 pub struct Row {

@@ -1,14 +1,13 @@
 //! Test 17 for open-channel drives: what a chunk still holds, by its metadata.
 
-use alloc::vec;
-use alloc::vec::Vec;
-
 use flashyard_time::{Duration, Rng, Time};
 
 use super::bench::{Bench, shipped};
 use super::row::Row;
-use crate::Profile;
-use crate::channel::{ChunkState, Command, Completion, Device, MOST_ADDRESSES, Op, Options};
+use flashyard_flash::Profile;
+use flashyard_flash::channel::{
+    ChunkState, Command, Completion, Device, MOST_ADDRESSES, Op, Options,
+};
 
 /// Chunks that the host writes.
 const CHUNKS: usize = 24;
