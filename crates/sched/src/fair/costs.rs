@@ -170,16 +170,62 @@ impl Costs {
     /// The class was alone on the device, and what was served in `span` nanoseconds would, as it is
     /// charged, have taken `charged`. Moves the cost by `part / 4` of the difference.
     pub(super) fn correct(&mut self, class: Class, charged: u64, span: u64, part: u64) {
+        let span = u128::from(span) * u128::from(PER_NS);
+        self.set(class, self.moved(class, charged, span, part));
+    }
+
+    /// What a class costs of which was charged so much where `real` would have been right, after
+    /// `part / 4` of the difference.
+    fn moved(&self, class: Class, charged: u64, real: u128, part: u64) -> u64 {
         let believed = self.at(class);
-        let real = u128::from(believed) * u128::from(span) * u128::from(PER_NS)
-            / u128::from(charged.max(1));
+        let real = u128::from(believed) * real / u128::from(charged.max(1));
         let real = u64::try_from(real).unwrap_or(MOST).clamp(LEAST, MOST);
-        let moved = if real > believed {
+        if real > believed {
             believed + (real - believed) / 4 * part.min(4)
         } else {
             believed - (believed - real) / 4 * part.min(4)
+        }
+    }
+
+    /// A class and others of its kind, of which so much was `charged` by size, had the device
+    /// for a time of which they were charged `ratio` millionths. Moves by `part / 4` of the
+    /// difference what the class costs, and those that were never measured; all, when that is less
+    /// than half. Says which sizes.
+    pub(super) fn correct_mix(
+        &mut self,
+        class: Class,
+        charged: &[u64; SIZES],
+        ratio: u64,
+        part: u64,
+    ) -> [bool; SIZES] {
+        let first = class.kind() as usize * SIZES;
+        let total = charged.iter().sum::<u64>().max(1);
+        let own = usize::from(class.0) - first;
+        let sum = |free: &[bool; SIZES]| {
+            let each = charged.iter().zip(free).filter(|(_, free)| **free);
+            each.map(|(charged, _)| charged).sum::<u64>()
         };
-        self.set(class, moved);
+        let mut free = [false; SIZES];
+        for (size, free) in free.iter_mut().enumerate() {
+            let new = !self.learnt[first + size] && charged[size] >= total / 8;
+            *free = size == own || new;
+        }
+        if sum(&free) < total / 2 {
+            free = charged.map(|charged| charged >= total / 8);
+        }
+        // In millionths of all: what was charged for these, and the time that there was for them.
+        let believed = (u128::from(sum(&free)) * 1_000_000 / u128::from(total)) as u64;
+        let real = (1_000_000_000_000 / ratio.max(1)).saturating_sub(1_000_000 - believed);
+        let real = u128::from(real.max(believed / 4));
+        let class = |size: usize| Class((first + size) as u8);
+        let mut moved = [0; SIZES];
+        for size in 0..SIZES {
+            moved[size] = self.moved(class(size), believed, real, part);
+        }
+        for size in (0..SIZES).filter(|&size| free[size]) {
+            self.set(class(size), moved[size]);
+        }
+        free
     }
 
     /// While no reads were measured: moves all their costs a quarter of the way to where `class`

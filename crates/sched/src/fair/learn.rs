@@ -120,6 +120,8 @@ pub(super) struct Learner {
 struct Trial {
     ticks: u32,
     idle: u32,
+    /// What was charged for each size of the kind.
+    charged: [u64; SIZES],
     /// Charged time over real time of the last ticks, in millionths.
     last: [u64; 8],
 }
@@ -377,7 +379,12 @@ impl Learner {
 
     fn try_out(&mut self, now: u64, span: u64, class: Class, costs: &mut Costs, bases: &mut Bases) {
         bases.look(class);
-        let charged = self.served[usize::from(class.0)].charged;
+        let first = class.kind() as usize * SIZES;
+        let sizes = &self.served[first..][..SIZES];
+        let charged: u64 = sizes.iter().map(|served| served.charged).sum();
+        for (sum, served) in self.trial.charged.iter_mut().zip(sizes) {
+            *sum += served.charged;
+        }
         let others = (self.total() - charged) / PER_NS;
         let span = span.saturating_sub(others).max(span / 4);
         let busy = self.is_busy(class, bases);
@@ -389,8 +396,9 @@ impl Learner {
         trial.last[7] = (u128::from(charged) * 1_000_000 / u128::from(span * PER_NS)) as u64;
         if class.kind() == Kind::Read && trial.last[7] > 1_250_000 {
             // The window was too small for what the device can do.
-            costs.correct(class, trial.last[7], 1_000_000 / PER_NS, 4);
+            costs.correct_mix(class, &trial.charged, trial.last[7], 4);
             trial.last = [0; 8];
+            trial.charged = [0; SIZES];
             return;
         }
         let (steady, mean) = trial.lasts(class.kind(), costs.is_learnt(class));
@@ -405,9 +413,12 @@ impl Learner {
         if mean > 0 && (steady && busy || taken) {
             let before = costs.at(class);
             let part = if costs.is_learnt(class) { 2 } else { 4 };
-            costs.correct(class, mean, 1_000_000 / PER_NS, part);
+            let sizes = costs.correct_mix(class, &self.trial.charged, mean, part);
             let moving = before.abs_diff(costs.at(class)) > before / 8 && late;
-            self.note(now, class, moving);
+            for size in (0..SIZES).filter(|&size| sizes[size]) {
+                let first = class.kind() as usize * SIZES;
+                self.note(now, Class((first + size) as u8), moving);
+            }
             self.next_trial(now, bases);
         } else if trial.idle >= 2 || late {
             self.give_up(now, class);

@@ -54,8 +54,9 @@ pub struct Fair {
     reserved: Heap,
     /// Lanes that wait for their limit, by when it opens.
     gated: Heap,
-    /// Lanes taken out of `ready` while another class is tried out.
-    parked: Vec<u32>,
+    /// Lanes taken out of `ready` while another class of their kind is tried out, by tag; an item is
+    /// `4 * tenant + lane`.
+    parked: Heap,
     costs: Costs,
     bases: Bases,
     /// What follows from these for the latest I/O, by kind.
@@ -110,7 +111,7 @@ impl Fair {
             ready: Default::default(),
             reserved: Heap::default(),
             gated: Heap::default(),
-            parked: Vec::new(),
+            parked: Heap::default(),
             costs: Costs::new(),
             bases: Bases::new(),
             prices: [Price::UNKNOWN; 2],
@@ -151,10 +152,8 @@ impl Fair {
             .tick(now.as_ns(), scene, &mut self.costs, &mut self.bases);
         self.prices = [Price::UNKNOWN; 2];
         if self.learner.phase() != before || ended {
-            while let Some(item) = self.parked.pop() {
-                let (number, lane) = (item / 4, LANES[item as usize % 4]);
-                self.tenants[number].parked[lane as usize] = false;
-                self.offer(now, number, lane);
+            while let Some((item, _)) = self.parked.first() {
+                self.offer(now, item / 4, LANES[item as usize % 4]);
             }
         }
         self.stuck = false;
@@ -321,7 +320,7 @@ impl Policy for Fair {
         if outcome.ok && place.bytes > 0 {
             let latency = outcome.latency.as_ns();
             let lane = [Lane::Read, Lane::Write][kind];
-            let pressed = !self.ready[lane as usize].is_empty();
+            let pressed = !self.ready[lane as usize].is_empty() || !self.parked.is_empty();
             if self.bases.record(place.class, latency) {
                 self.prices = [Price::UNKNOWN; 2];
             }

@@ -64,8 +64,6 @@ pub(super) struct Tenant {
     /// The same for its background I/O.
     pub(super) background_tag: u64,
     pub(super) lanes: [Queue; 4],
-    /// Whether the lane is in the list of those that are put aside.
-    pub(super) parked: [bool; 4],
     pub(super) queued: u32,
     pub(super) in_flight: u32,
     /// Load in flight, by kind.
@@ -141,7 +139,6 @@ impl Tenant {
             tag: 0,
             background_tag: 0,
             lanes: [empty; 4],
-            parked: [false; 4],
             queued: 0,
             in_flight: 0,
             load: [0; 2],

@@ -266,27 +266,24 @@ impl Fair {
         Some(number)
     }
 
-    /// The next I/O of the class that is tried out; all others are put aside.
+    /// The next I/O of the class that is tried out. Where none of it waits the next of another size
+    /// goes, to keep the device full, and since who mixes sizes would come to send none of the class.
     #[inline(never)]
     fn next_of_class(&mut self, now: Time, class: Class) -> Option<Choice> {
-        let lane = match class.kind() {
-            Kind::Read => Lane::Read,
-            Kind::Write => Lane::Write,
-        };
-        while self.has_room(now, class.kind()) {
-            let (number, _) = self.ready[lane as usize].first()?;
+        if !self.has_room(now, class.kind()) {
+            return None;
+        }
+        let lane = class.kind().lane();
+        while let Some((number, tag)) = self.ready[lane as usize].first() {
             let head = self.tenants[number].head(lane);
             if self.places[head as usize].class == class {
                 return Some((number, lane, Payer::Share));
             }
             self.ready[lane as usize].remove(number);
-            // It may have come back since: whenever anything of its tenant goes, all its lanes are
-            // offered.
-            if !core::mem::replace(&mut self.tenants[number].parked[lane as usize], true) {
-                self.parked.push(number * 4 + lane as u32);
-            }
+            self.parked.set(number * 4 + lane as u32, tag);
         }
-        None
+        let (item, _) = self.parked.first()?;
+        Some((item / 4, lane, Payer::Share))
     }
 
     /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon,
