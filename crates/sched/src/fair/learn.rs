@@ -169,6 +169,19 @@ impl Learner {
         self.tick = TICK_NS * slowness.min(LONGEST_STRETCH);
     }
 
+    pub(super) fn tick_length(&self) -> u64 {
+        self.tick
+    }
+
+    /// What has come back in this tick by kind: how many, and the sum of their latencies.
+    pub(super) fn answers(&self) -> [(u64, u64); 2] {
+        [0, SIZES].map(|first| {
+            let sizes = &self.served[first..][..SIZES];
+            let ios = sizes.iter().map(|served| served.ios).sum();
+            (ios, sizes.iter().map(|served| served.latency).sum())
+        })
+    }
+
     /// When the tick ends.
     #[inline]
     pub(super) fn tick_ends(&self) -> u64 {

@@ -14,6 +14,7 @@ mod queue;
 mod quiet;
 mod rates;
 mod real;
+mod silent;
 mod slices;
 mod tenants;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use heap::Heap;
 use learn::{Learner, Phase, Scene};
 use quiet::Quiet;
 use real::Real;
+use silent::Silent;
 use slices::Slices;
 use tenants::{LANES, Lane, NONE, Place, State, Tenants};
 use windows::{Bases, ONE};
@@ -90,6 +92,8 @@ pub struct Fair {
     quiet: Quiet,
     /// Whether reads or writes are to go until then.
     slices: Slices,
+    /// Of which kinds the device gives nothing back.
+    silent: Silent,
     /// What writes have really cost.
     real: Real,
     /// Nothing may go, and no time will change that: not before an event that may.
@@ -131,6 +135,7 @@ impl Fair {
             background_due: 0,
             quiet: Quiet::new(),
             slices: Slices::new(),
+            silent: Silent::default(),
             real: Real::default(),
             stuck: false,
         }
@@ -138,6 +143,17 @@ impl Fair {
 
     #[inline(never)]
     fn tick(&mut self, now: Time) {
+        let back = self.silent.tick(
+            now.as_ns(),
+            self.learner.tick_length(),
+            self.in_flight,
+            self.learner.answers(),
+        );
+        for kind in [Kind::Read, Kind::Write] {
+            if back[kind as usize] {
+                self.rejoin(now, kind);
+            }
+        }
         let before = self.learner.phase();
         let quiet = self.is_quiet(now);
         let unhurried = !quiet && self.squeeze == GAIN * ONE;
@@ -216,6 +232,20 @@ impl Fair {
             self.squeeze + self.squeeze / 16
         };
         self.squeeze = changed.clamp(ONE / 2, most);
+    }
+
+    /// The device serves a kind again: who waits for it starts where the others are.
+    fn rejoin(&mut self, now: Time, kind: Kind) {
+        let numbers: Vec<u32> = self.tenants.numbers().collect();
+        for number in numbers {
+            let tenant = &mut self.tenants[number];
+            if tenant.head(kind.lane()) != NONE && tenant.tag < self.virtual_now {
+                tenant.tag = self.virtual_now;
+                for lane in LANES {
+                    self.offer(now, number, lane);
+                }
+            }
+        }
     }
 
     /// Lets all who wait start level again: what they had while costs were measured is not held

@@ -163,9 +163,13 @@ impl Fair {
         self.in_flight[place] < floor || self.load[place] < window
     }
 
-    /// The least tag of those who wait for I/O of a kind; beyond all others when nobody does.
+    /// The least tag of those who wait for I/O of a kind; beyond all others when nobody
+    /// does, or the device does not serve it.
     #[inline]
     pub(super) fn least_tag(&self, kind: Kind) -> u64 {
+        if self.silent.is(kind) {
+            return u64::MAX;
+        }
         let lane = [Lane::Read, Lane::Write][kind as usize];
         let ready = self.ready[lane as usize].least();
         ready.min(self.claims[kind as usize].least())
