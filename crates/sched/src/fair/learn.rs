@@ -7,6 +7,7 @@
 //! each other's way fully, or not at all.
 
 use super::GAIN;
+use super::bounds::Bounds;
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
 use super::lately::Lately;
 use super::windows::Bases;
@@ -113,6 +114,7 @@ pub(super) struct Learner {
     /// Classes still to be tried.
     queue: u32,
     trial: Trial,
+    bounds: Bounds,
     pub(super) trials: u64,
 }
 
@@ -148,6 +150,7 @@ impl Learner {
             phase: Phase::Open,
             queue: 0,
             trial: Trial::default(),
+            bounds: Bounds::default(),
             trials: 0,
         }
     }
@@ -248,8 +251,16 @@ impl Learner {
             && self.began - self.wrote.min(self.began) < u64::from(SETTLE_LONGEST) * self.tick
     }
 
+    /// What was charged in this tick, by kind.
+    fn charged(&self) -> [u64; 2] {
+        [0, SIZES].map(|first| {
+            let sizes = &self.served[first..][..SIZES];
+            sizes.iter().map(|served| served.charged).sum()
+        })
+    }
+
     fn total(&self) -> u64 {
-        self.served.iter().map(|served| served.charged).sum()
+        self.charged().iter().sum()
     }
 
     /// Most completions of the kind left others waiting.
@@ -284,6 +295,10 @@ impl Learner {
             return;
         }
         self.contended = self.contended.saturating_add(1);
+        let full = self.scene.full.contains(&true) && !self.scene.sliced;
+        if full && self.is_pressed(Kind::Read) && self.is_pressed(Kind::Write) {
+            self.bounds.tick(span, self.charged(), costs);
+        }
         if now < self.rested || self.contended < STEADY {
             return;
         }
@@ -394,7 +409,7 @@ impl Learner {
         bases.look(class);
         let first = class.kind() as usize * SIZES;
         let sizes = &self.served[first..][..SIZES];
-        let charged: u64 = sizes.iter().map(|served| served.charged).sum();
+        let charged = self.charged()[class.kind() as usize];
         for (sum, served) in self.trial.charged.iter_mut().zip(sizes) {
             *sum += served.charged;
         }
@@ -426,11 +441,13 @@ impl Learner {
         if mean > 0 && (steady && busy || taken) {
             let before = costs.at(class);
             let part = if costs.is_learnt(class) { 2 } else { 4 };
-            let sizes = costs.correct_mix(class, &self.trial.charged, mean, part);
+            let alone = costs.correct_mix(class, &self.trial.charged, mean, part);
             let moving = before.abs_diff(costs.at(class)) > before / 8 && late;
-            for size in (0..SIZES).filter(|&size| sizes[size]) {
-                let first = class.kind() as usize * SIZES;
-                self.note(now, Class((first + size) as u8), moving);
+            if alone {
+                self.note(now, class, moving);
+            } else {
+                // The others come first when the sizes are told apart.
+                self.hopeless[usize::from(class.0)] = now + HOPELESS_NS;
             }
             self.next_trial(now, bases);
         } else if trial.idle >= 2 || late {

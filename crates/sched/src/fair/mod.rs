@@ -6,6 +6,7 @@
 //! limits by theoretical times ([`rates`]) and a bounded bypass for what is urgent. What was tried,
 //! why each number is what it is, and what it gives: `docs/scheduling.md`.
 
+mod bounds;
 mod costs;
 mod heap;
 mod lately;
@@ -236,8 +237,7 @@ impl Fair {
 
     /// The device serves a kind again: who waits for it starts where the others are.
     fn rejoin(&mut self, now: Time, kind: Kind) {
-        let numbers: Vec<u32> = self.tenants.numbers().collect();
-        for number in numbers {
+        for number in 0..self.tenants.most() {
             let tenant = &mut self.tenants[number];
             if tenant.head(kind.lane()) != NONE && tenant.tag < self.virtual_now {
                 tenant.tag = self.virtual_now;

@@ -1,6 +1,8 @@
 //! Kinds of which the device gives nothing back for a while, though it has some: others do not wait
 //! for them, and they are not made up for what they missed.
 
+use super::costs::Kind;
+
 /// A kind is silent after so many ticks and so many of its mean latencies: as many as are with the
 /// device come back within one.
 const TICKS: u64 = 2;
@@ -54,7 +56,42 @@ impl Silent {
     }
 
     #[inline]
-    pub(super) fn is(&self, kind: super::costs::Kind) -> bool {
+    pub(super) fn is(&self, kind: Kind) -> bool {
         self.kinds[kind as usize].silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: u64 = 5_000_000;
+
+    #[test]
+    fn a_kind_is_silent_that_gives_nothing_back_for_as_long_as_it_takes_twice() {
+        // Their mean latency, and after how many ticks without an answer.
+        for (latency, ticks) in [(100_000, 3), (6_000_000, 3), (22_000_000, 9)] {
+            let mut silent = Silent::default();
+            let mut now = 0;
+            let mut tick = |in_flight, writes: u64| {
+                now += TICK;
+                let back = silent.tick(
+                    now,
+                    TICK,
+                    [1, in_flight],
+                    [(9, 9), (writes, writes * latency)],
+                );
+                assert!(!silent.is(Kind::Read) && !back[0]);
+                (silent.is(Kind::Write), back[1])
+            };
+            (0..20).for_each(|_| assert_eq!(tick(4, 8), (false, false)));
+            (1..ticks).for_each(|_| assert_eq!(tick(4, 0), (false, false), "{latency}"));
+            assert_eq!(tick(4, 0), (true, false), "{latency}");
+            assert_eq!(tick(4, 0), (true, false));
+            assert_eq!(tick(4, 1), (false, true), "it is back");
+            assert_eq!(tick(4, 1), (false, false));
+            // With nothing at the device there is nothing to be heard.
+            (0..100).for_each(|_| assert_eq!(tick(0, 0), (false, false)));
+        }
     }
 }

@@ -311,6 +311,11 @@ impl Tenants {
             .map(|&(_, number)| &self.table[number as usize])
     }
 
+    /// All numbers are below this.
+    pub(super) fn most(&self) -> u32 {
+        self.table.len() as u32
+    }
+
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.known.iter().map(|&(_, number)| number)
     }
