@@ -221,8 +221,8 @@ impl Costs {
         let real = u128::from(real.max(believed / 4));
         let class = |size: usize| Class((first + size) as u8);
         let mut moved = [0; SIZES];
-        for size in 0..SIZES {
-            moved[size] = self.moved(class(size), believed, real, part);
+        for (size, moved) in moved.iter_mut().enumerate() {
+            *moved = self.moved(class(size), believed, real, part);
         }
         for size in (0..SIZES).filter(|&size| free[size]) {
             self.set(class(size), moved[size]);
