@@ -240,6 +240,7 @@ impl Fair {
         place.state = State::Dispatched;
         let tenant = &mut self.tenants[place.tenant];
         tenant.send(kind, bytes, u64::from(load));
+        tenant.classes |= 1 << class.0;
         if place.paid {
             return;
         }

@@ -73,6 +73,8 @@ pub(super) struct Tenant {
     /// Sixteen times what its latest I/Os counted and transferred in the mean.
     pub(super) usual_load: u64,
     pub(super) usual_bytes: u64,
+    /// Classes that it has sent, one bit for each.
+    pub(super) classes: u32,
     /// Nothing more is known of it than what is here.
     pub(super) forgotten: bool,
 }
@@ -145,6 +147,7 @@ impl Tenant {
             claims: [false; 2],
             usual_load: 0,
             usual_bytes: 0,
+            classes: 0,
             forgotten: false,
         };
         tenant.owe(&Share::default());

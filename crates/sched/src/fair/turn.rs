@@ -271,7 +271,7 @@ impl Fair {
     }
 
     /// The next I/O of the class that is tried out. Where none of it waits the next of another size
-    /// goes, to keep the device full, and since who mixes sizes would come to send none of the class.
+    /// goes of those who mix both: they would come to send none of the class.
     #[inline(never)]
     fn next_of_class(&mut self, now: Time, class: Class) -> Option<Choice> {
         if !self.has_room(now, class.kind()) {
@@ -284,10 +284,12 @@ impl Fair {
                 return Some((number, lane, Payer::Share));
             }
             self.ready[lane as usize].remove(number);
+            let mixes = self.tenants[number].classes & (1 << class.0) != 0;
+            let tag = if mixes { tag } else { u64::MAX };
             self.parked.set(number * 4 + lane as u32, tag);
         }
-        let (item, _) = self.parked.first()?;
-        Some((item / 4, lane, Payer::Share))
+        let (item, tag) = self.parked.first()?;
+        (tag < u64::MAX).then_some((item / 4, lane, Payer::Share))
     }
 
     /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon,
