@@ -230,8 +230,8 @@ impl Costs {
         alone
     }
 
-    /// All of a kind costs `real` where it was charged `charged`: at most twice, and at least half of
-    /// what was believed.
+    /// All of a kind costs `real` where it was charged `charged`: at most twice, and at least half
+    /// of what was believed.
     pub(super) fn scale(&mut self, kind: Kind, real: u64, charged: u64) {
         let real = real.clamp(charged / 2, charged.saturating_mul(2));
         for place in &mut self.curve[kind as usize * SIZES..][..SIZES] {

@@ -57,8 +57,8 @@ pub struct Fair {
     reserved: Heap,
     /// Lanes that wait for their limit, by when it opens.
     gated: Heap,
-    /// Lanes taken out of `ready` while another class of their kind is tried out, by tag; an item is
-    /// `4 * tenant + lane`.
+    /// Lanes taken out of `ready` while another class of their kind is tried out, by tag; an item
+    /// is `4 * tenant + lane`.
     parked: Heap,
     costs: Costs,
     bases: Bases,
