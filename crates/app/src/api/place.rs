@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ impl Remote {
         let port = uri.port_u16().unwrap_or(PORT);
         // An address of IPv6 is between brackets there.
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let token = files.token.as_ref().map(read_token).transpose()?;
+        let token = files.token.as_deref().map(read_token).transpose()?;
         Ok(Self {
             host: bare.to_owned(),
             port,
@@ -221,7 +221,7 @@ fn connector(files: &RemoteFiles) -> Result<SslConnector, PlaceError> {
 }
 
 /// The only word in a file that nobody else may read.
-fn read_token(path: &PathBuf) -> Result<HeaderValue, PlaceError> {
+fn read_token(path: &Path) -> Result<HeaderValue, PlaceError> {
     let text = read_private_text(path).map_err(|why| TlsError::private(path, why));
     let text = text.map_err(PlaceError::Tls)?;
     let text = text.trim();
@@ -232,6 +232,6 @@ fn read_token(path: &PathBuf) -> Result<HeaderValue, PlaceError> {
             value.set_sensitive(true);
             Ok(value)
         }
-        _ => Err(PlaceError::Token(path.clone())),
+        _ => Err(PlaceError::Token(path.to_owned())),
     }
 }

@@ -254,7 +254,9 @@ impl Work<'_> {
                 for record in stored {
                     stack.put_tenant(record);
                 }
-                volumes.iter().for_each(|volume| stack.forget(*volume));
+                for volume in &volumes {
+                    stack.forget(*volume);
+                }
                 stack.forget(id)
             })
         })?;

@@ -89,7 +89,7 @@ impl Copies for Told {
             .set(self.most_taken.get().max(Buf::balance()));
         let piece = self.pieces.borrow()[lba as usize][copy];
         if piece == Err(IoError::NotReady) {
-            self.pieces.borrow_mut()[lba as usize].remove(copy);
+            let _ = self.pieces.borrow_mut()[lba as usize].remove(copy);
         }
         IoFuture::ready(piece.map(|byte| match byte {
             None => Data::Zeroes(into.len()).into(),
@@ -113,16 +113,12 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn holds(byte: u8) -> Piece {
-    Ok(Some(byte))
-}
-
 const BAD: Piece = Err(IoError::Read);
 const ZEROES: Piece = Ok(None);
 
 #[test]
 fn pieces_are_put_together_copy_by_copy() {
-    let (a, b, c) = (holds(b'a'), holds(b'b'), holds(b'c'));
+    let (a, b, c): (Piece, Piece, Piece) = (Ok(Some(b'a')), Ok(Some(b'b')), Ok(Some(b'c')));
     let cases: &[(&[&[Piece]], &[&str])] = &[
         (&[&[a], &[b]], &["ab"]),
         (&[&[a, b], &[b, c]], &["ab", "bc"]),
@@ -150,7 +146,7 @@ fn pieces_are_put_together_copy_by_copy() {
 
 #[test]
 fn a_member_that_goes_takes_its_copy_with_it() {
-    let (a, b) = (holds(b'a'), holds(b'b'));
+    let (a, b): (Piece, Piece) = (Ok(Some(b'a')), Ok(Some(b'b')));
     let gone = Err(IoError::NotReady);
     let told = |pieces: &[&[Piece]]| Told::new(pieces).read();
     assert_eq!(told(&[&[gone, a], &[b]]), Ok(vec!["ab".to_owned()]));
@@ -160,10 +156,10 @@ fn a_member_that_goes_takes_its_copy_with_it() {
 /// The memory for I/O is short: whatever is read of it is held for one piece.
 #[test]
 fn a_long_read_takes_the_memory_of_one_piece() {
-    let copies = [holds(b'a'), holds(b'a')];
+    let copies: [Piece; 2] = [Ok(Some(b'a')), Ok(Some(b'a'))];
     let told = Told::new(&vec![&copies[..]; 64]);
     let before = Buf::balance();
     assert_eq!(told.read(), Ok(vec!["a".repeat(64); 2]));
     let taken = told.most_taken.get() - before;
-    assert!(taken <= 2 * PIECE as isize, "{taken} bytes at once");
+    assert!(taken <= 2 * PIECE.cast_signed(), "{taken} bytes at once");
 }

@@ -160,7 +160,7 @@ impl Got {
             _ => format!("{} to {}", short(low), short(high)),
         };
         if missed > 0 && values.len() > 1 {
-            text += &format!("; {missed} of {} outside", values.len());
+            text = format!("{text}; {missed} of {} outside", values.len());
         }
         Some(Self {
             kept: missed == 0,

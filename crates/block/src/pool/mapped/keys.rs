@@ -153,8 +153,8 @@ impl Keys {
         let mut changed = [BTreeSet::new(), BTreeSet::new()];
         for place in 0..PLACES {
             let wanted = keys.sector(place);
-            let is_wanted = |sector: &Option<&[u8]>| *sector == Some(&wanted[..]);
-            let differs = sectors(&copies, place).map(|read| !read.iter().all(is_wanted));
+            let is_wanted = |sector: Option<&[u8]>| sector == Some(&wanted[..]);
+            let differs = sectors(&copies, place).map(|read| !read.into_iter().all(is_wanted));
             // What is damaged may be what is missing.
             let is_unclear = wanted == [0; SECTOR]
                 && !settled.lost.is_empty()
