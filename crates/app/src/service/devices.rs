@@ -254,7 +254,7 @@ impl Work<'_> {
                 for record in stored {
                     stack.put_tenant(record);
                 }
-                for volume in &volumes {
+                for volume in volumes {
                     stack.forget(*volume);
                 }
                 stack.forget(id)
