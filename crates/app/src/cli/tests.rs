@@ -93,7 +93,7 @@ const NAMED: [(&str, &[&str]); 45] = [
         "--device",
         &["partition delete", "pool import", "volume create"],
     ),
-    ("--erase", &["volume create"]),
+    ("--erase", &["volume create", "pool delete"]),
     ("--take-over", &["serve"]),
     ("--spare", &["pool add"]),
     ("--eui64", &["volume create", "volume import"]),

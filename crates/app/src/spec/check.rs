@@ -411,6 +411,16 @@ mod tests {
             ),
             ("block_size = 512", "path = \"/x\"", "has no `path`"),
             ("devices = [\"ram0\"]", "devices = []", "name the device"),
+            (
+                "devices = [\"ram0\"]",
+                "devices = [\"ram0\"]\ncompression = \"lz4\"",
+                "only volumes of a mapped pool",
+            ),
+            (
+                "devices = [\"ram0\"]",
+                "devices = [\"ram0\"]\nkind = \"mapped\"\nchunk = \"8KiB\"",
+                "use 4KiB, or 16KiB",
+            ),
             ("weight = 2", "weight = 0", "out of range"),
             ("weight = 2", "wieght = 2", "unknown field `wieght`"),
             ("weight = 2", "nqn = \"db\"", "no name for a subsystem"),

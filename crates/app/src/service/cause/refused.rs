@@ -113,7 +113,8 @@ impl fmt::Display for Refused {
             ),
             Self::NotInPool(volume, device) => write!(
                 f,
-                "volume `{volume}` is the whole device `{device}`, which keeps data as they are: move it to a mapped pool first, with --to"
+                "volume `{volume}` is the whole device `{device}`, which keeps data as they are: move it to a mapped pool first \
+                 (`flashyard volume move {volume} --to POOL`)"
             ),
             Self::OtherBlocks(volume, own, pool, blocks) => write!(
                 f,

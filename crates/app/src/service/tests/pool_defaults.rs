@@ -179,34 +179,6 @@ fn a_change_by_hand_or_file_follows_the_rule_of_keys() {
     );
 }
 
-#[test]
-fn what_a_pool_cannot_have_for_its_volumes_is_refused() {
-    run(
-        "pool-refused",
-        &[
-            row(
-                "a raw pool",
-                vec![Refused(
-                    &[(
-                        "devices = [\"disk\"]",
-                        "devices = [\"disk\"]\n    compression = \"lz4\"",
-                    )],
-                    "only volumes of a mapped pool",
-                )],
-                &[("pool p", "compression", "null")],
-            ),
-            row(
-                "no size of a chunk",
-                vec![Refused(
-                    &[MAPPED, ("#pool", "chunk = \"8KiB\"")],
-                    "use 4KiB, or 16KiB",
-                )],
-                &[("pool m", "", "-")],
-            ),
-        ],
-    );
-}
-
 /// Who asks for a volume that may be there gets it only if it is what the pool would make of it.
 #[test]
 fn a_volume_that_is_there_is_held_against_what_its_pool_says() {
