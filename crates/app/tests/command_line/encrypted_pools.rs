@@ -331,8 +331,12 @@ fn a_pool_whose_key_is_lost_can_be_erased() {
     target.json(&words("pool create q --device f0 --kind mapped"));
     target.refused(&words("pool delete q --erase --yes"), "is not encrypted");
     // Numbers are not given again unless somebody says so.
-    target.json(&words("volume create v --pool q --size 8MiB --tenant db --nsid 1"));
-    target.json(&words("volume create w --pool q --size 8MiB --tenant db --nsid 2"));
+    target.json(&words(
+        "volume create v --pool q --size 8MiB --tenant db --nsid 1",
+    ));
+    target.json(&words(
+        "volume create w --pool q --size 8MiB --tenant db --nsid 2",
+    ));
     verify(&target);
     target.terminate();
     let target = Target::start(&scratch, &[]);
