@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -80,8 +80,10 @@ impl Terminal {
 
     /// Waits until the screen is so.
     fn until(&mut self, is_so: impl Fn(&vt100::Screen) -> bool) {
+        let end = Instant::now() + LONG;
         while !is_so(self.screen.screen()) {
-            let come = self.come.recv_timeout(LONG);
+            // It draws again and again, so there is no pause to wait for.
+            let come = self.come.recv_timeout(end - Instant::now().min(end));
             let come = come.unwrap_or_else(|_| panic!("it never was so:\n{}", self.text()));
             self.screen.process(&come);
         }
