@@ -80,6 +80,15 @@ pub(super) fn seal(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// The same as a program of an earlier version did.
+#[cfg(test)]
+pub(super) fn seal_as(connection: &Connection, version: i64) -> rusqlite::Result<()> {
+    let digest = digest(connection, &COVERED[..covered_in(version)])?;
+    let sql = "INSERT INTO content (id, digest) VALUES (0, ?1)";
+    connection.execute(sql, [digest.to_le_bytes()])?;
+    Ok(())
+}
+
 /// What an error means while the store is checked: damage, unless the machine is the reason.
 pub(super) fn unreadable(error: rusqlite::Error) -> StateError {
     match error.sqlite_error_code() {
@@ -100,7 +109,9 @@ pub(super) fn unreadable(error: rusqlite::Error) -> StateError {
 fn digest(connection: &Connection, covered: &[&str]) -> rusqlite::Result<u64> {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     for (place, sql) in covered.iter().enumerate() {
-        let mut statement = connection.prepare_cached(sql)?;
+        // Not one that was prepared before: it has as many columns as there were then, and a store
+        // of an earlier version has got more of them since.
+        let mut statement = connection.prepare(sql)?;
         let columns = statement.column_count();
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
