@@ -41,6 +41,7 @@ mod table;
 mod takeover;
 mod top;
 mod units;
+mod why;
 
 use std::process::ExitCode;
 

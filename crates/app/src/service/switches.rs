@@ -126,6 +126,8 @@ impl Work<'_> {
     pub(super) fn why(&self, tenant: &str) -> Result<View, Fault> {
         let (owner, record) = self.tenant(tenant)?;
         let id = TenantId(record.id);
+        let observed = self.ask_observed([owner]).answers();
+        let promises = self.view_promises(owner, record, &observed);
         let mut devices = Vec::new();
         for device in self.graph.devices_of(owner) {
             let Ok(core) = self.home_of(device) else {
@@ -142,7 +144,12 @@ impl Work<'_> {
             // Of a device whose core does not answer only its name is reported.
             let answer = answer.unwrap_or(Some((None, Vec::new())));
             let name = self.graph.name(device).to_owned();
-            devices.extend(answer.map(|answer| self.view_why(name, chosen, answer)));
+            let here = promises.iter().filter(|promise| promise.device == name);
+            let here: Vec<_> = here.cloned().collect();
+            devices.extend(answer.map(|answer| WhyDevice {
+                promises: here,
+                ..self.view_why(name, chosen, answer)
+            }));
         }
         if devices.is_empty() {
             return Err(NotFound::NoVolume(tenant.to_owned()).into());
@@ -167,6 +174,7 @@ impl Work<'_> {
             device,
             policy,
             sampled: why.map(|why| self.view_sampled(&why)),
+            promises: Vec::new(),
             gauges: gauges.map(|gauge| (gauge.name, gauge.value)).collect(),
         }
     }

@@ -9,7 +9,7 @@ use super::figures::Look;
 use super::model::Input;
 use crate::api::{self, AskError, Place};
 use crate::control::{ActivityView, Request, TrafficView, WhyView};
-use crate::table::why_text;
+use crate::why::why_text;
 
 /// How often a target that is away is looked for.
 const AWAY: Duration = Duration::from_millis(500);

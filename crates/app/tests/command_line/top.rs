@@ -205,7 +205,14 @@ fn top_shows_tables_and_why_and_gives_the_terminal_back() {
         screen.contents().contains("last ") && first.starts_with("db ")
     });
     top.press("\r");
-    top.shows(&["why db", "db on ram0 (fair)", "I/Os, mean", "of the mean:"]);
+    top.shows(&[
+        "why db",
+        "db on ram0 (fair)",
+        "measured at the target",
+        "latency: mean",
+        "of the mean:",
+        "promised: nothing",
+    ]);
     top.press("\u{1b}");
     top.shows(&["[1 tenants]", "PROMISE"]);
     top.press("\t");
