@@ -18,7 +18,9 @@
 
 mod account;
 mod causes;
+mod pace;
 mod recent;
+mod slow_io;
 mod stamps;
 mod tally;
 #[cfg(test)]
@@ -30,7 +32,11 @@ use flashyard_sched::{Ask, Cost, Roster, TenantId};
 use flashyard_time::{Duration, Histogram, Rng, Time};
 
 use account::Account;
+use pace::Pace;
+pub use pace::Slowness;
 pub use recent::{Moved, Recent};
+pub use slow_io::SlowIo;
+use slow_io::SlowIos;
 pub use stamps::Sample;
 pub(crate) use stamps::{Past, Spans};
 use tally::Tally;
@@ -127,6 +133,8 @@ pub(crate) struct Ledger {
     chance: Rng,
     /// Who has done how much, while that is looked at.
     shares: Vec<(Cause, u64)>,
+    slow: SlowIos,
+    pace: Pace,
 }
 
 /// What there is of a tenant.
@@ -144,6 +152,8 @@ impl Default for Ledger {
             spent_until: Time::ZERO,
             chance: Rng::new(0),
             shares: Vec::new(),
+            slow: SlowIos::default(),
+            pace: Pace::new(),
         }
     }
 }
@@ -239,6 +249,8 @@ impl Ledger {
         };
         let times = u64::from(*times);
         let stages = spans.stages();
+        self.slow.look(io, &stages, times);
+        self.pace.count(io, spans.ended, stages.device, times);
         let account = &mut self.tenants[number].account;
         let excess = account.record(io, spans, &stages, times);
         account.charge(Cause::Receive, excess.receive * times);
@@ -272,6 +284,23 @@ impl Ledger {
     pub(crate) fn recent_of(&self, tenant: TenantId, now: Time) -> Option<Recent> {
         let number = self.tenants.find(tenant)?;
         self.tenants[number].account.recent(now)
+    }
+
+    /// From when on a sampled I/O of a tenant is slow; none is with nothing.
+    pub(crate) fn watch_slow(&mut self, tenant: TenantId, after: Option<Duration>) {
+        self.slow.watch(tenant, after);
+    }
+
+    /// The slowest I/O of each tenant that had slow ones since this was asked last.
+    pub(crate) fn take_slow(&mut self) -> Vec<SlowIo> {
+        self.slow.take()
+    }
+
+    /// Whether the device, with so many I/Os at it now, is slower than usual.
+    pub(crate) fn slowness(&mut self, now: Time, here: usize) -> Option<Slowness> {
+        let done = self.tenants.iter().map(|(_, _, entry)| entry.tally.done());
+        let done = done.map(|done| done.reads + done.writes).sum();
+        self.pace.slowness(now, done, here)
     }
 
     /// Forgets a tenant that has gone.

@@ -15,7 +15,7 @@ use super::{Cause, Spans, Stages, Why};
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 /// Bytes up to which an I/O is of each size kind but the last.
 const SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
-const KINDS: usize = 2 * (SIZES.len() + 1);
+pub(super) const KINDS: usize = 2 * (SIZES.len() + 1);
 
 pub(super) struct Account {
     tenant: TenantId,
@@ -206,7 +206,8 @@ impl Books {
     }
 }
 
-fn kind(io: &Ask) -> usize {
+/// What kind of I/O it is: what takes alike.
+pub(super) fn kind(io: &Ask) -> usize {
     let size = SIZES.iter().filter(|most| io.bytes > **most).count();
     2 * size + usize::from(io.op != Op::Read)
 }

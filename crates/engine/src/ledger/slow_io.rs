@@ -1,0 +1,77 @@
+//! Sampled I/Os that took longer than their tenant should have to wait, until somebody asks. What
+//! others cost is a comparison for each sampled one.
+
+use std::collections::BTreeMap;
+
+use flashyard_sched::{Ask, TenantId};
+use flashyard_time::Duration;
+
+use super::Stages;
+
+/// The slowest of those of a tenant since somebody asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowIo {
+    /// What it was, and whose.
+    pub io: Ask,
+    /// How long each stage of it took.
+    pub stages: Stages,
+    /// From how much on one is slow.
+    pub after: Duration,
+    /// How many I/Os were slow, by what the sampled ones stand for.
+    pub ios: u64,
+}
+
+/// Who is watched, and what was found.
+#[derive(Default)]
+pub(super) struct SlowIos {
+    after: BTreeMap<TenantId, Duration>,
+    /// The least of these, in nanoseconds; nothing while nobody is watched.
+    least: Option<u64>,
+    found: BTreeMap<TenantId, SlowIo>,
+}
+
+impl SlowIos {
+    /// From now on an I/O of `tenant` is slow that takes at least so long; never with nothing.
+    pub(super) fn watch(&mut self, tenant: TenantId, after: Option<Duration>) {
+        match after {
+            Some(after) => self.after.insert(tenant, after),
+            None => self.after.remove(&tenant),
+        };
+        self.least = self.after.values().map(|after| after.as_ns()).min();
+    }
+
+    /// Looks at a sampled I/O that stands for so many.
+    pub(super) fn look(&mut self, io: &Ask, stages: &Stages, times: u64) {
+        let took = stages.all();
+        if self.least.is_none_or(|least| took < least) {
+            return;
+        }
+        let Some(&after) = self.after.get(&io.tenant) else {
+            return;
+        };
+        if took < after.as_ns() {
+            return;
+        }
+        let new = SlowIo {
+            io: *io,
+            stages: *stages,
+            after,
+            ios: times,
+        };
+        let found = self.found.entry(io.tenant);
+        found
+            .and_modify(|known| {
+                let ios = known.ios + times;
+                if took > known.stages.all() {
+                    *known = new;
+                }
+                known.ios = ios;
+            })
+            .or_insert(new);
+    }
+
+    /// What was found since this was asked last.
+    pub(super) fn take(&mut self) -> Vec<SlowIo> {
+        std::mem::take(&mut self.found).into_values().collect()
+    }
+}
