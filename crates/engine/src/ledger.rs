@@ -35,8 +35,8 @@ use account::Account;
 use pace::Pace;
 pub use pace::Slowness;
 pub use recent::{Moved, Recent};
-pub use slow_io::SlowIo;
 use slow_io::SlowIos;
+pub use slow_io::{SlowAfter, SlowIo};
 pub use stamps::Sample;
 pub(crate) use stamps::{Past, Spans};
 use tally::Tally;
@@ -287,7 +287,7 @@ impl Ledger {
     }
 
     /// From when on a sampled I/O of a tenant is slow; none is with nothing.
-    pub(crate) fn watch_slow(&mut self, tenant: TenantId, after: Option<Duration>) {
+    pub(crate) fn watch_slow(&mut self, tenant: TenantId, after: Option<SlowAfter>) {
         self.slow.watch(tenant, after);
     }
 

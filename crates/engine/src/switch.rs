@@ -17,10 +17,12 @@ use flashyard_block::{Io, IoFuture, LentIo, SharedDevice, SystemWork, Tag, Turns
 use flashyard_runtime::sync::Notify;
 use flashyard_runtime::{Rt, Task};
 use flashyard_sched::{Ask, Cost, Credit, Gauge, IoId, Next, Outcome, Policy, Share, TenantId};
-use flashyard_time::{Duration, Time};
+use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
-use crate::ledger::{Ledger, Past, Recent, Sample, SlowIo, Slowness, Spans, Why, booked};
+use crate::ledger::{
+    Ledger, Past, Recent, Sample, SlowAfter, SlowIo, Slowness, Spans, Why, booked,
+};
 use crate::traffic::{Meter, Traffic};
 
 /// A policy at work, on the core that is the home of its device.
@@ -128,7 +130,7 @@ impl Switch {
 
     /// From when on a sampled I/O of `tenant` is one that [`Switch::take_slow`] tells of; none is
     /// with nothing.
-    pub fn watch_slow(&self, tenant: TenantId, after: Option<Duration>) {
+    pub fn watch_slow(&self, tenant: TenantId, after: Option<SlowAfter>) {
         self.ledger.borrow_mut().watch_slow(tenant, after);
     }
 
@@ -137,11 +139,16 @@ impl Switch {
         self.ledger.borrow_mut().take_slow()
     }
 
+    /// How many I/Os have had their turn and not ended.
+    pub fn at_device(&self) -> usize {
+        let places = self.places.borrow();
+        places.table.len() - places.free.len() - self.queued.get()
+    }
+
     /// How the device is slower than it usually is, if it is. To be asked every few seconds: of an
     /// I/O that never ends it is only known that it was here when that was asked before.
     pub fn slowness(&self) -> Option<Slowness> {
-        let places = self.places.borrow();
-        let here = places.table.len() - places.free.len() - self.queued.get();
+        let here = self.at_device();
         let now = self.rt.turn_time();
         self.ledger.borrow_mut().slowness(now, here)
     }

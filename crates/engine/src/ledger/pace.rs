@@ -25,7 +25,8 @@ const LOAD: f64 = 2.0;
 /// or than this part of all that is usually done, be it reads or writes.
 const SLACK: f64 = 0.1;
 /// What a span changes of what is usual, at least; of a slow one, lest a device that fails becomes
-/// the usual thing within minutes.
+/// the usual thing within minutes. There it is a part of the ratio: so it takes about an hour,
+/// however slow the device is.
 const LEARNT: f64 = 1.0 / 8.0;
 const LEARNT_SLOW: f64 = 1.0 / 360.0;
 
@@ -162,19 +163,23 @@ impl Usual {
     }
 
     fn learn(&mut self, span: &Sums, is_slow: bool) {
-        let part = |spans: u32| match is_slow {
-            true => LEARNT_SLOW,
-            false => LEARNT.max(1.0 / f64::from(spans)),
+        let towards = |usual: f64, now: f64, spans: u32| match is_slow {
+            true => usual * (now / usual).powf(LEARNT_SLOW),
+            false => usual + (now - usual) * LEARNT.max(1.0 / f64::from(spans)),
         };
         for kind in (0..KINDS).filter(|kind| span.ios[*kind] > 0) {
             self.spans[kind] = self.spans[kind].saturating_add(1);
-            let mean = span.ns[kind] as f64 / span.ios[kind] as f64;
-            self.ns[kind] += (mean - self.ns[kind]) * part(self.spans[kind]);
+            // What takes no time at all has no ratio.
+            let mean = (span.ns[kind] as f64 / span.ios[kind] as f64).max(1.0);
+            let usual = self.ns[kind].max(1.0);
+            self.ns[kind] = towards(usual, mean, self.spans[kind]);
+        }
+        if is_slow {
+            return;
         }
         self.all_spans = self.all_spans.saturating_add(1);
-        let part = part(self.all_spans);
         for (usual, done) in self.work.iter_mut().zip(span.work) {
-            *usual += (done as f64 - *usual) * part;
+            *usual = towards(*usual, done as f64, self.all_spans);
         }
     }
 }
@@ -218,7 +223,7 @@ mod tests {
     }
 
     fn is_slow(pace: &mut Pace, at: u64) -> bool {
-        let now = Time::from_ns(at * SPAN.as_ns() + 1);
+        let now = Time::from_ns(at * SPAN.as_ns());
         pace.slowness(now, at, 0).is_some()
     }
 
@@ -262,13 +267,16 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_stays_slow_is_told_of_for_hours_and_then_that_is_usual() {
-        let (mut pace, mut at) = (Pace::new(), 1);
-        spans(&mut pace, &mut at, 6, READ, 1_000);
-        spans(&mut pace, &mut at, 20, SLOW, 1_000);
-        assert!(is_slow(&mut pace, at));
-        spans(&mut pace, &mut at, 1_000, SLOW, 1_000);
-        assert!(!is_slow(&mut pace, at));
+    fn a_device_that_stays_slow_is_told_of_for_half_an_hour_and_then_that_is_usual() {
+        for times in [50, 5_000] {
+            let slow = (READ.0, READ.1, READ.2 * times);
+            let (mut pace, mut at) = (Pace::new(), 1);
+            spans(&mut pace, &mut at, 6, READ, 1_000);
+            spans(&mut pace, &mut at, 180, slow, 1_000);
+            assert!(is_slow(&mut pace, at), "{times}");
+            spans(&mut pace, &mut at, 720, slow, 1_000);
+            assert!(!is_slow(&mut pace, at), "{times}");
+        }
     }
 
     #[test]

@@ -3,10 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use flashyard_sched::{Ask, TenantId};
+use flashyard_sched::{Ask, Class, TenantId};
 use flashyard_time::Duration;
 
 use super::Stages;
+
+/// From when on an I/O of a tenant is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowAfter {
+    /// One that is latency-sensitive.
+    pub latency_sensitive: Duration,
+    /// Any other one.
+    pub other: Duration,
+}
 
 /// The slowest of those of a tenant since somebody asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +33,26 @@ pub struct SlowIo {
 /// Who is watched, and what was found.
 #[derive(Default)]
 pub(super) struct SlowIos {
-    after: BTreeMap<TenantId, Duration>,
+    after: BTreeMap<TenantId, SlowAfter>,
     /// The least of these, in nanoseconds; nothing while nobody is watched.
     least: Option<u64>,
     found: BTreeMap<TenantId, SlowIo>,
 }
 
+impl SlowAfter {
+    fn least(&self) -> u64 {
+        self.latency_sensitive.min(self.other).as_ns()
+    }
+}
+
 impl SlowIos {
     /// From now on an I/O of `tenant` is slow that takes at least so long; never with nothing.
-    pub(super) fn watch(&mut self, tenant: TenantId, after: Option<Duration>) {
+    pub(super) fn watch(&mut self, tenant: TenantId, after: Option<SlowAfter>) {
         match after {
             Some(after) => self.after.insert(tenant, after),
             None => self.after.remove(&tenant),
         };
-        self.least = self.after.values().map(|after| after.as_ns()).min();
+        self.least = self.after.values().map(SlowAfter::least).min();
     }
 
     /// Looks at a sampled I/O that stands for so many.
@@ -46,8 +61,12 @@ impl SlowIos {
         if self.least.is_none_or(|least| took < least) {
             return;
         }
-        let Some(&after) = self.after.get(&io.tenant) else {
+        let Some(after) = self.after.get(&io.tenant) else {
             return;
+        };
+        let after = match io.class {
+            Class::Latency => after.latency_sensitive,
+            _ => after.other,
         };
         if took < after.as_ns() {
             return;

@@ -4,6 +4,7 @@ use flashyard_block::{IoError, NullDevice};
 use flashyard_runtime::Buf;
 use flashyard_runtime::sim::{Config, World};
 use flashyard_sched::{Class, Fifo, Op, Window};
+use flashyard_time::Duration;
 
 use super::*;
 
