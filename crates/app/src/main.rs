@@ -29,6 +29,7 @@ mod options;
 mod out;
 mod perf;
 mod preflight;
+mod protobuf;
 mod published;
 mod rights;
 mod serve;

@@ -14,6 +14,7 @@ use super::audit::AuditRecord;
 use super::events::EventsView;
 use super::functions::{FunctionRow, FunctionView};
 use super::health::HealthView;
+use super::metrics::MetricsText;
 use super::migration::MigrationView;
 use super::page::Listed;
 use super::plan::AppliedView;
@@ -39,8 +40,9 @@ pub enum View {
     Made(Box<View>),
     /// What is wrong.
     Health(HealthView),
-    /// Figures for Prometheus, as text.
-    Metrics(String),
+    /// Figures for Prometheus.
+    #[schemars(with = "String")]
+    Metrics(MetricsText),
     /// What came to volumes.
     Traffic(Box<TrafficView>),
     /// What goes on.
@@ -78,7 +80,7 @@ pub enum View {
 }
 
 impl Shows for View {
-    fn metrics(&self) -> Option<&str> {
+    fn metrics(&self) -> Option<&MetricsText> {
         match self {
             Self::Metrics(text) => Some(text),
             _ => None,
@@ -94,6 +96,8 @@ impl Shows for View {
             Self::List(part) => part.next.as_deref(),
             Self::Snapshots(part) => part.next.as_deref(),
             Self::Audit(part) => part.next.as_deref(),
+            Self::Status(part) => part.next.as_deref(),
+            Self::Traffic(part) => part.next.as_deref(),
             _ => None,
         }
     }
@@ -519,6 +523,9 @@ pub struct StatusView {
     pub faults: Vec<FaultRow>,
     /// What cost hosts a connection.
     pub events: Vec<EventRow>,
+    /// If there are more tenants, the one that the next part is behind.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// The target as a whole.

@@ -68,15 +68,22 @@ impl Work<'_> {
             let tenants = stack.graph.tenants_on(device);
             let shares: Vec<_> = tenants
                 .into_iter()
-                .map(|(_, tenant)| (TenantId(tenant.id), tenant.spec.share()))
+                .map(|(_, tenant)| {
+                    (
+                        TenantId(tenant.id),
+                        tenant.spec.share(),
+                        self.service.slow_after(&tenant.spec),
+                    )
+                })
                 .collect();
             Some(self.cores.send(core, move |state| async move {
                 let Some(switch) = state.switch(device, &policy) else {
                     return;
                 };
                 switch.set_policy(policy.make());
-                for (tenant, share) in shares {
+                for (tenant, share, slow_after) in shares {
                     switch.set_share(tenant, &share);
+                    switch.watch_slow(tenant, slow_after);
                 }
             }))
         });
@@ -96,9 +103,11 @@ impl Work<'_> {
             let core = stack.home_of(device).ok()?;
             let (id, share) = (TenantId(record.id), record.spec.share());
             let policy = stack.policy_of(device);
+            let slow_after = self.service.slow_after(&record.spec);
             Some(self.cores.send(core, move |state| async move {
                 if let Some(switch) = state.switch(device, &policy) {
                     switch.set_share(id, &share);
+                    switch.watch_slow(id, slow_after);
                 }
             }))
         });

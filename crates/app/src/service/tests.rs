@@ -71,7 +71,14 @@ impl Scene {
             ..uring::Config::default()
         };
         let cores = Cores::start(&target, vec![config]).expect("this machine has io_uring");
-        Service::start(state, cores, target, Arc::default()).expect("the store is whole")
+        Service::start(
+            state,
+            cores,
+            target,
+            Arc::default(),
+            flashyard_time::Duration::ZERO,
+        )
+        .expect("the store is whole")
     }
 
     /// A service that has what `config` says.

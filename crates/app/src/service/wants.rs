@@ -94,10 +94,10 @@ impl Stack {
                 }
             }
             Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
-            Request::Status
+            Request::Status(_)
             | Request::Health(_)
-            | Request::Metrics
-            | Request::Traffic
+            | Request::Metrics(_)
+            | Request::Traffic(_)
             | Request::Activity
             | Request::Events(_)
             | Request::Audit(_)

@@ -80,6 +80,15 @@ pub(super) fn seal(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// The same as a program of an earlier version did.
+#[cfg(test)]
+pub(super) fn seal_as(connection: &Connection, version: i64) -> rusqlite::Result<()> {
+    let digest = digest(connection, &COVERED[..covered_in(version)])?;
+    let sql = "INSERT INTO content (id, digest) VALUES (0, ?1)";
+    connection.execute(sql, [digest.to_le_bytes()])?;
+    Ok(())
+}
+
 /// What an error means while the store is checked: damage, unless the machine is the reason.
 pub(super) fn unreadable(error: rusqlite::Error) -> StateError {
     match error.sqlite_error_code() {

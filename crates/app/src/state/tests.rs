@@ -7,7 +7,7 @@ use std::fs;
 
 use flashyard_testbed::Scratch;
 
-use super::schema::{SCHEMA, STORE, VERSION};
+use super::schema::{SCHEMA, SINCE_2, SINCE_3, SINCE_4, STORE, VERSION};
 use super::*;
 use crate::spec::{ClassName, Config, DeviceKind, FlatDevice};
 
@@ -260,6 +260,81 @@ fn a_store_of_the_version_before_is_brought_up_to_date() {
     assert!(!directory.join("state.db-wal").exists());
     let mut state = State::open(&directory, IfDamaged::Refuse).expect("it is a new one now");
     assert_eq!(state.inventory().expect("readable").tenants.len(), 2);
+}
+
+/// A store as a program of version 2, 3 or 4 left it.
+fn older(directory: &Scratch, version: i64) -> Connection {
+    let old = Connection::open(directory.join(STORE)).expect("a new file");
+    let since = [(2, SINCE_2), (3, SINCE_3), (4, SINCE_4)];
+    let tables = since.iter().filter(|(since, _)| *since <= version);
+    for sql in [SCHEMA].into_iter().chain(tables.map(|(_, sql)| *sql)) {
+        old.execute_batch(sql).expect("the tables of that version");
+    }
+    let sql = "INSERT INTO target (id, uuid, life, settings) VALUES (0, ?1, ?2, ?3)";
+    let life = r#"{"starts":3,"cut":1,"seconds":60,"running":false}"#;
+    let row = rusqlite::params![Uuid::from_u128(7).into_bytes(), life, r#"{"cores":2}"#];
+    old.execute(sql, row).expect("stored");
+    let sql = "INSERT INTO tenant (id, name, spec, nsid_next) VALUES (9, 'db', ?1, 5)";
+    old.execute(sql, [encode(&tenant("db"))]).expect("stored");
+    let sql = "INSERT INTO volume (name, spec, uuid, nsid, phase) VALUES ('v', ?1, ?2, 4, 'ready')";
+    let row = rusqlite::params![encode(&volume("v", "db")), Uuid::from_u128(8).into_bytes()];
+    old.execute(sql, row).expect("stored");
+    let sql = "INSERT INTO counted (tenant, counters) VALUES (9, ?1)";
+    old.execute(sql, [r#"{"reads":17}"#]).expect("stored");
+    old.pragma_update(None, "user_version", version)
+        .expect("set");
+    content::seal_as(&old, version).expect("sealed");
+    old
+}
+
+#[test]
+fn stores_of_all_versions_with_a_checksum_are_brought_up_to_date() {
+    for version in 2..VERSION {
+        let directory = Scratch::new(&format!("version-{version}"));
+        drop(older(&directory, version));
+        for round in 0..2 {
+            let mut state = State::open(&directory, IfDamaged::Refuse)
+                .unwrap_or_else(|error| panic!("version {version}, round {round}: {error}"));
+            assert_eq!(state.target_uuid(), Uuid::from_u128(7));
+            let inventory = state.inventory().expect("readable");
+            assert_eq!(inventory.tenants["db"].id, 9);
+            let volume = &inventory.volumes["v"];
+            assert_eq!((volume.nsid, volume.uuid), (4, Uuid::from_u128(8)));
+            assert_eq!(state.counted().expect("readable")[&9].reads, 17);
+            assert_eq!(state.settings().expect("readable").cores, Some(2));
+            let life = state.life().expect("readable");
+            assert_eq!((life.starts, life.cut, life.seconds), (3, 1, 60));
+            if round == 0 {
+                // A number that was given is not given again.
+                assert_eq!(state.put_tenant(&tenant("lab")).expect("stored").id, 10);
+                let added = state.add_volume(&volume_of("w"), MOST).expect("stored");
+                assert_eq!(added.nsid, 5, "version {version}");
+            }
+        }
+    }
+}
+
+fn volume_of(name: &str) -> VolumeSpec {
+    volume(name, "db")
+}
+
+/// What is not what was stored is refused before it is brought up to date.
+#[test]
+fn a_store_of_a_version_before_that_was_changed_is_refused_as_it_is() {
+    for version in 2..VERSION {
+        let directory = Scratch::new(&format!("version-{version}-changed"));
+        let old = older(&directory, version);
+        old.execute("UPDATE tenant SET nsid_next = 1", [])
+            .expect("changed");
+        drop(old);
+        let opened = State::open(&directory, IfDamaged::Refuse);
+        assert!(matches!(opened, Err(StateError::Refused(..))), "{version}");
+        let old = Connection::open(directory.join(STORE)).expect("it is there");
+        let found: i64 = old
+            .pragma_query_value(None, "user_version", |row| row.get(0))
+            .expect("readable");
+        assert_eq!(found, version, "it stays as it was");
+    }
 }
 
 #[test]

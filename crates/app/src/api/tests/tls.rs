@@ -18,7 +18,7 @@ use super::super::{
 };
 use super::certificates::{For, Pair, Wish};
 use crate::audit::Audit;
-use crate::control::{Asker, KindName, Request};
+use crate::control::{Asker, KindName, Page, Request};
 use crate::listening::Listening;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -419,7 +419,11 @@ fn a_command_asks_from_elsewhere() {
         let done = asked(host, by_token.clone(), &delete);
         assert_eq!(done.expect("it may"), 7);
     }
-    let done = asked("localhost", by_certificate.clone(), &Request::Status);
+    let done = asked(
+        "localhost",
+        by_certificate.clone(),
+        &Request::Status(Page::default()),
+    );
     assert_eq!(done.expect("it may"), 7);
     for (files, said) in [
         (by_certificate, "the role `admin`"),
