@@ -212,7 +212,7 @@ mod tests {
             text.starts_with("db on ssd0 (fifo): no I/O in the last seconds\npromised, and got")
         );
         assert!(
-            text.contains("read_iops    30000/s  345487/s  not asked for"),
+            text.contains("read_iops     30000/s  345487/s  not asked for"),
             "{text}"
         );
         assert!(

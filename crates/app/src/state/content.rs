@@ -109,7 +109,9 @@ pub(super) fn unreadable(error: rusqlite::Error) -> StateError {
 fn digest(connection: &Connection, covered: &[&str]) -> rusqlite::Result<u64> {
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     for (place, sql) in covered.iter().enumerate() {
-        let mut statement = connection.prepare_cached(sql)?;
+        // Not one that was prepared before: it has as many columns as there were then, and a store
+        // of an earlier version has got more of them since.
+        let mut statement = connection.prepare(sql)?;
         let columns = statement.column_count();
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
