@@ -318,11 +318,6 @@ fn several_that_are_there_already_are_made_once() {
         ("arrays", &*array(r#"["x", "m"]"#), "refused"),
         // Those that are missing would be of another moment.
         ("snapshots", gone, "in_use"),
-        (
-            "functions",
-            r#"[{"name": "f", "tenant": "db", "io_queues": 3}]"#,
-            "refused",
-        ),
     ] {
         let other = make(kind, body);
         assert_eq!(

@@ -14,7 +14,7 @@ use crate::rig::{PROGRAM, Scratch, Target, serve, terminate};
 /// Waits so often; each wait is short.
 const TRIES: usize = 4_000;
 
-/// A target that a host reads from, an I/O at a time; each takes as long as `latency` says.
+/// A target that a host reads from, an I/O at a time, on a slow device.
 struct Slow {
     target: Target,
     load: Child,
@@ -23,20 +23,29 @@ struct Slow {
 
 impl Slow {
     fn start(scratch: &Scratch, latency: &str, more: &[&str]) -> Self {
+        let slow = Self::on(scratch, more, |target| {
+            let device = ["device", "create", "ram0", "--kind", "memory"];
+            target.json(&[&device[..], &["--size", "16MiB"]].concat());
+            let bad = ["device", "create", "bad0", "--kind", "fault"];
+            target.json(&[&bad[..], &["--device", "ram0"]].concat());
+        });
+        // Not before: to make a volume reads, too.
+        let latency = format!("latency,on=read,latency={latency}");
+        slow.target
+            .json(&["device", "set", "bad0", "--fault", &latency]);
+        slow
+    }
+
+    /// The same on a device `bad0` that `make` makes.
+    fn on(scratch: &Scratch, more: &[&str], make: impl FnOnce(&Target)) -> Self {
         let log = scratch.join("log");
         let mut command = serve(scratch, more);
         command.stderr(fs::File::create(&log).expect("it is ours"));
         let target = Target::of(scratch, &mut command);
-        let device = ["device", "create", "ram0", "--kind", "memory"];
-        target.json(&[&device[..], &["--size", "16MiB"]].concat());
-        let bad = ["device", "create", "bad0", "--kind", "fault"];
-        target.json(&[&bad[..], &["--device", "ram0"]].concat());
+        make(&target);
         target.json(&["tenant", "create", "db", "--host", "*"]);
         let volume = ["volume", "create", "v", "--device", "bad0"];
         target.json(&[&volume[..], &["--tenant", "db"]].concat());
-        // Not before: to make a volume reads, too.
-        let latency = format!("latency,on=read,latency={latency}");
-        target.json(&["device", "set", "bad0", "--fault", &latency]);
         let load = Command::new(PROGRAM)
             .args(["perf", "--connect", &target.address])
             .args(["--subnqn", "nqn.2026-11.dev.flashyard:db"])
@@ -143,34 +152,77 @@ fn slow_ios_are_logged_with_their_stages_and_what_is_less_urgent_is_not() {
     assert_eq!(terminate(&mut slow.target.child), 0);
 }
 
-/// Each read takes 50 s, and an end may take one.
+/// A target on a volume of another one, which does not answer any more while a read is there.
+struct Stuck {
+    back: Target,
+    slow: Slow,
+}
+
+impl Stuck {
+    fn start(far: &Scratch, near: &Scratch) -> Self {
+        let back = Target::start(far, &[]);
+        let ram = ["device", "create", "ram0", "--kind", "memory"];
+        back.json(&[&ram[..], &["--size", "16MiB"]].concat());
+        back.json(&["tenant", "create", "front", "--host", "*"]);
+        let volume = ["volume", "create", "v", "--device", "ram0"];
+        back.json(&[&volume[..], &["--tenant", "front"]].concat());
+        let slow = Slow::on(near, &["--stop-within", "1s"], |target| {
+            let far = ["device", "create", "bad0", "--kind", "nvme-tcp"];
+            let at = ["--address", &back.address, "--subnqn"];
+            let subnqn = ["nqn.2026-11.dev.flashyard:front"];
+            target.json(&[&far[..], &at[..], &subnqn[..]].concat());
+        });
+        slow.reads();
+        signal(&back.child, "-STOP");
+        // The first read behind that stays.
+        for _ in 0..10 {
+            slow.reads();
+            thread::sleep(Duration::from_millis(20));
+        }
+        Self { back, slow }
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        signal(&self.back.child, "-CONT");
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status();
+    assert!(sent.expect("kill exists").success());
+}
+
 #[test]
 fn an_end_waits_for_a_device_no_longer_than_it_may_and_says_what_is_left() {
-    let scratch = Scratch::new("stop-within");
-    let mut slow = Slow::start(&scratch, "50s", &["--stop-within", "1s"]);
-    slow.reads();
-    assert_eq!(terminate(&mut slow.target.child), 1);
-    let said = slow.said();
+    let (far, near) = (Scratch::new("stop-far"), Scratch::new("stop-within"));
+    let mut stuck = Stuck::start(&far, &near);
+    assert_eq!(terminate(&mut stuck.slow.target.child), 1);
+    let said = stuck.slow.said();
     let left = "not finished after 1 s, and ended: 1 I/O at device bad0. Hosts repeat";
     assert!(said.contains(left), "{said}");
 }
 
 #[test]
 fn whoever_takes_over_waits_no_longer_either() {
-    let scratch = Scratch::new("takeover-within");
-    let mut slow = Slow::start(&scratch, "50s", &["--stop-within", "1s"]);
-    slow.reads();
-    let address = slow.target.address.clone();
-    let mut next = serve(&scratch, &["--take-over", "--listen", &address]);
-    let mut next = Target::of(&scratch, &mut next);
-    let status = slow.target.child.wait().expect("it was ours");
-    assert_eq!(status.code(), Some(1));
-    assert!(
-        slow.said().contains("1 I/O at device bad0"),
-        "{}",
-        slow.said()
-    );
+    let (far, near) = (Scratch::new("over-far"), Scratch::new("over-within"));
+    let mut stuck = Stuck::start(&far, &near);
+    let address = stuck.slow.target.address.clone();
+    let mut command = serve(&near, &["--take-over", "--listen", &address]);
+    let (back, old) = (&stuck.back.child, &mut stuck.slow.target.child);
+    let mut next = thread::scope(|scope| {
+        let next = scope.spawn(|| Target::of(&near, &mut command));
+        let status = old.wait().expect("it was ours");
+        // The next one uses the same device.
+        signal(back, "-CONT");
+        assert_eq!(status.code(), Some(1));
+        next.join().expect("it starts")
+    });
+    let said = stuck.slow.said();
+    assert!(said.contains("1 I/O at device bad0"), "{said}");
     assert_eq!(next.json(&["status"])["target"]["ended_unsafely"], 1);
-    // Its own end waits for the repeated read, which a minute is enough for.
     assert_eq!(terminate(&mut next.child), 0);
 }

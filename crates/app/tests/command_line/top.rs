@@ -123,7 +123,8 @@ impl Drop for Terminal {
 
 /// Both ends of a terminal with so many columns and lines.
 fn pair(size: (u16, u16)) -> (std::fs::File, OwnedFd) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .expect("there are terminals");
     grantpt(&ours).expect("it is ours");
     unlockpt(&ours).expect("it is ours");
     let name = ptsname(&ours, Vec::new()).expect("it has a name");
