@@ -2,7 +2,7 @@
 //! command, 1 for all else.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -156,7 +156,8 @@ impl Failure {
             let _ = error.print();
             return ExitCode::from(2);
         }
-        eprintln!("flashyard: {self}");
+        // Its terminal may have gone, which is no reason to panic.
+        let _ = writeln!(io::stderr(), "flashyard: {self}");
         match self {
             // As shells tell that a signal ended a command.
             Self::Stopped(signal) => {

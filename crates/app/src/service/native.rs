@@ -184,8 +184,9 @@ impl Native {
     fn deltas(&self) -> impl Iterator<Item = i64> {
         let mut before = 0;
         self.buckets.iter().map(move |(_, count)| {
-            let delta = *count as i64 - before;
-            before = *count as i64;
+            // No target lives for so many I/Os that it would wrap.
+            let delta = count.cast_signed() - before;
+            before = count.cast_signed();
             delta
         })
     }

@@ -125,16 +125,17 @@ impl Work<'_> {
 impl Service {
     /// From when on an I/O of a tenant is slow.
     pub(super) fn slow_after(&self, spec: &TenantSpec) -> Option<SlowAfter> {
-        slow_after(self.slow_io?, spec.latency_target.map(|target| target.0))
+        let target = spec.latency_target.map(|target| target.0);
+        Some(slow_after(self.slow_io?, target))
     }
 }
 
-fn slow_after(other: Span, target: Option<Span>) -> Option<SlowAfter> {
+fn slow_after(other: Span, target: Option<Span>) -> SlowAfter {
     let target = target.map(|target| target.scale(TIMES_TARGET, 1));
-    Some(SlowAfter {
+    SlowAfter {
         latency_sensitive: target.map_or(other, |target| target.min(other)),
         other,
-    })
+    }
 }
 
 /// Devices that were slow when it was looked last.
@@ -249,12 +250,12 @@ mod tests {
     #[test]
     fn a_latency_target_makes_slow_what_is_less_than_the_setting() {
         let after = |setting, target: Option<u64>| {
-            slow_after(Span::from_ms(setting), target.map(Span::from_ms))
-                .map(|it| (it.latency_sensitive.as_us(), it.other.as_us()))
+            let after = slow_after(Span::from_ms(setting), target.map(Span::from_ms));
+            (after.latency_sensitive.as_us(), after.other.as_us())
         };
-        assert_eq!(after(1000, None), Some((1_000_000, 1_000_000)));
-        assert_eq!(after(1000, Some(30)), Some((120_000, 1_000_000)));
-        assert_eq!(after(1000, Some(500)), Some((1_000_000, 1_000_000)));
+        assert_eq!(after(1000, None), (1_000_000, 1_000_000));
+        assert_eq!(after(1000, Some(30)), (120_000, 1_000_000));
+        assert_eq!(after(1000, Some(500)), (1_000_000, 1_000_000));
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Slow {
         make(&target);
         target.json(&["tenant", "create", "db", "--host", "*"]);
         let volume = ["volume", "create", "v", "--device", "bad0"];
-        target.json(&[&volume[..], &["--tenant", "db"]].concat());
+        target.json(&[&volume[..], &["--tenant", "db", "--erase"]].concat());
         let load = Command::new(PROGRAM)
             .args(["perf", "--connect", &target.address])
             .args(["--subnqn", "nqn.2026-11.dev.flashyard:db"])
