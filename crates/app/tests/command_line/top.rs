@@ -225,8 +225,7 @@ fn top_shows_tables_and_why_and_gives_the_terminal_back() {
         "db on ram0 (fair)",
         "measured at the target",
         "latency: mean",
-        "of the mean:",
-        "promised: nothing",
+        "promised, and got",
     ]);
     top.press("\u{1b}");
     top.shows(&["[1 tenants]", "PROMISE"]);
