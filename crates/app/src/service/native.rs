@@ -247,8 +247,8 @@ mod tests {
         let mut next = 0;
         for (offset, length) in spans {
             next += offset;
-            numbers.extend(next..next + length as i64);
-            next += length as i64;
+            numbers.extend(next..next + length.cast_signed());
+            next += length.cast_signed();
         }
         let own: Vec<i64> = native.buckets.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, own);
