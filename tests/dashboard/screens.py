@@ -214,7 +214,7 @@ class Look:
         self.browser.until("document.querySelector('.token')")
         self.enter(READ)
         self.browser.until("document.querySelector('#action-weight-db')")
-        self.act("weight-db", "needs a token with the role `admin`")
+        self.act("weight-db", "needs a token or certificate with the role `admin`")
         self.browser.until("document.querySelector('#action-weight-db').innerText.includes('needs the role admin')")
         assert self.target.ask("/tenants/db")["weight"] == 7
         self.browser.complaints = [one for one in self.browser.complaints if "403" not in one]
