@@ -2,6 +2,7 @@
 //! [`read_each`] and [`read_long`] read what has a checksum of its own from each of them.
 
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 
 use flashyard_runtime::{Buf, Data};
@@ -11,6 +12,10 @@ use crate::{Device, DeviceExt, IoError, IoFuture, Tag};
 
 /// Ends with how many copies were put right.
 pub type Healed = Pin<Box<dyn Future<Output = Result<usize, IoError>>>>;
+
+/// Whether nobody needs what a range of blocks holds: what is there may become zeroes at any time
+/// until something is written to it.
+pub type Unneeded = Box<dyn Fn(Range<u64>) -> bool>;
 
 /// See the module. A range that is read or healed is one of 4 KiB, at a multiple of that.
 pub trait Copies {
@@ -29,6 +34,10 @@ pub trait Copies {
     /// All that matters of what is stored was read and verified: the rest may be made to agree with
     /// that, in the background.
     fn verified(&self) {}
+
+    /// From now on what this says nobody needs may become zeroes, instead of being copied to
+    /// members that are rebuilt. It is asked between the I/Os of who stands on the device.
+    fn set_unneeded(&self, _unneeded: Unneeded) {}
 
     /// Reads one of them into `into`. [`IoError::OutOfRange`] if there is no such copy, or the
     /// range lies on several members.

@@ -10,6 +10,7 @@ use super::geometry::STRIPE;
 use super::member::Member;
 use super::rows::UNIT;
 use super::set::{At, Set};
+use crate::copies::Unneeded;
 use crate::{Copies, Healed, IoError, IoFuture, Tag};
 
 impl Copies for Array {
@@ -38,6 +39,10 @@ impl Copies for Array {
         if rows.is_some() {
             self.scrub();
         }
+    }
+
+    fn set_unneeded(&self, unneeded: Unneeded) {
+        *self.shared.unneeded.borrow_mut() = Some(unneeded);
     }
 
     fn read(&self, tag: Tag, copy: usize, lba: u64, into: Buf) -> IoFuture {

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::rows::Rows;
+use super::rows::{At, Rows, UNIT};
 
 /// Bytes of a region where a member has at most [`MAX_REGIONS`] of them.
 const REGION: u64 = 1 << 20;
@@ -156,6 +156,21 @@ impl Geometry {
         })
     }
 
+    /// The bytes of the array around those of a range of a set's members, with what lies on other
+    /// sets between them; none for a set that is not there.
+    pub(super) fn around(&self, set: usize, place: At) -> Option<Range<u64>> {
+        let (mut start, mut first_set) = (0, 0);
+        for span in &self.spans {
+            first_set += span.sets as usize;
+            if set < first_set {
+                let end = place.at + place.bytes;
+                return Some(start + span.before(place.at)..start + span.up_to(end));
+            }
+            start += span.bytes();
+        }
+        None
+    }
+
     /// As many of `bytes` bytes from `at` on as lie together; none behind the end.
     pub(super) fn first_piece(&self, at: u64, bytes: u64) -> Option<Piece> {
         let (mut start, mut first_set) = (0, 0);
@@ -224,6 +239,26 @@ impl Span {
         }
     }
 
+    /// Where in the span the stripes, or rows, begin that have a byte of its members.
+    fn before(&self, at: u64) -> u64 {
+        match self.rows {
+            Some(rows) if at >= rows.alike => rows.bytes(at / UNIT * UNIT),
+            Some(_) => at,
+            None if self.sets == 1 => at,
+            None => at / STRIPE * STRIPE * u64::from(self.sets),
+        }
+    }
+
+    /// Where in the span the stripes, or rows, end that have a byte before `end` of its members.
+    fn up_to(&self, end: u64) -> u64 {
+        match self.rows {
+            Some(rows) if end > rows.alike => rows.bytes(end.next_multiple_of(UNIT)),
+            Some(_) => end,
+            None if self.sets == 1 => end,
+            None => end.next_multiple_of(STRIPE) * u64::from(self.sets),
+        }
+    }
+
     /// How many of the span's first `bytes` bytes are on a set.
     fn held(&self, set: u64, bytes: u64) -> u64 {
         let sets = u64::from(self.sets);
@@ -286,6 +321,33 @@ mod tests {
             }
             assert!(held.into_iter().flatten().all(|held| held));
             assert_eq!(geometry.first_piece(at, 1), None);
+        }
+    }
+
+    #[test]
+    fn what_lies_around_a_place_has_all_bytes_that_are_there() {
+        let mut rng = Rng::new(3);
+        for round in 0..500 {
+            let mut geometry = some(&mut rng);
+            if round % 2 == 0 {
+                let (columns, parity) = [(3, 1), (5, 1), (4, 2)][rng.below(3) as usize];
+                let member = (12 + rng.below(8)) << 20;
+                let span = Span::of_rows(columns, parity, member).expect("it has room");
+                geometry.spans = vec![span];
+            }
+            let from = rng.below(geometry.bytes() / 4096) * 4096;
+            let piece = geometry.first_piece(from, 1 + rng.below(1 << 20));
+            let piece = piece.expect("it is before the end");
+            let place = At {
+                at: piece.at,
+                bytes: piece.bytes,
+            };
+            let rows = geometry.rows().filter(|rows| place.at >= rows.alike);
+            let place = rows.map_or(place, |rows| rows.stretch(place));
+            let around = geometry.around(piece.set, place).expect("there is the set");
+            assert!(around.start <= from && from + piece.bytes <= around.end);
+            assert!(around.end <= geometry.bytes(), "{around:?} of {geometry:?}");
+            assert_eq!(geometry.around(geometry.sets(), place), None);
         }
     }
 

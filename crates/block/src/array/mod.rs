@@ -47,6 +47,7 @@ mod set;
 mod shared;
 mod sums;
 mod types;
+mod unneeded;
 mod vote;
 
 use std::rc::Rc;

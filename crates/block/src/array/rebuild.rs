@@ -220,10 +220,10 @@ impl Shared {
 
 /// A region that is being copied.
 #[derive(Clone, Copy)]
-struct Copying {
+pub(super) struct Copying {
     at: usize,
     /// Its copies may differ, and are made equal.
-    unequal: bool,
+    pub(super) unequal: bool,
     /// Members that had joined when it began.
     joined: u64,
     /// Bytes of it that no member can give.
@@ -288,6 +288,9 @@ impl Set {
     async fn copy_in_turns(self: &Rc<Self>, at: usize) -> Result<(), IoError> {
         let shared = self.shared.upgrade().ok_or(IoError::Aborted)?;
         self.regions.borrow_mut().begin_copy(at);
+        if self.clear_in_turn(&shared, at).await? {
+            return Ok(());
+        }
         let (mut copying, last) = (self.copying(at), self.pieces(at).count() - 1);
         for (number, place) in self.pieces(at).enumerate() {
             let work = match copying.unequal {
@@ -319,15 +322,8 @@ impl Set {
         mut turn: Taken,
         is_last: bool,
     ) -> Result<bool, IoError> {
-        let Copying {
-            at,
-            unequal,
-            joined,
-            ..
-        } = *copying;
-        let _held = self.hold(at..at + 1).await;
-        let is_wanted = self.regions.borrow().is_wanted(at, unequal);
-        if !is_wanted || self.joined.get() != joined {
+        let _held = self.hold(copying.at..copying.at + 1).await;
+        if !self.is_still_wanted(copying) {
             return Ok(false);
         }
         turn.begin();
@@ -340,7 +336,13 @@ impl Set {
         Ok(!is_last)
     }
 
-    fn copying(&self, at: usize) -> Copying {
+    /// Whether a copy that has begun is what the region needs still. The region is held.
+    pub(super) fn is_still_wanted(&self, copying: &Copying) -> bool {
+        let is_wanted = self.regions.borrow().is_wanted(copying.at, copying.unequal);
+        is_wanted && self.joined.get() == copying.joined
+    }
+
+    pub(super) fn copying(&self, at: usize) -> Copying {
         Copying {
             at,
             unequal: self.regions.borrow().any_unequal(at..at + 1),
@@ -349,16 +351,25 @@ impl Set {
         }
     }
 
+    /// Where a region is on the members.
+    pub(super) fn region(&self, at: usize) -> At {
+        let bytes = self.span.region;
+        At {
+            at: at as u64 * bytes,
+            bytes,
+        }
+    }
+
     /// The parts of a region that are copied together.
     fn pieces(&self, at: usize) -> impl Iterator<Item = At> + use<> {
-        let start = at as u64 * self.span.region;
-        let starts = (start..start + self.span.region).step_by(PIECE as usize);
+        let At { at, bytes } = self.region(at);
+        let starts = (at..at + bytes).step_by(PIECE as usize);
         starts.map(|at| At { at, bytes: PIECE })
     }
 
     /// A piece as a part of some work. Of rows as much is moved at each member as when all of their
     /// data are written, or read.
-    fn step_of(&self, work: SystemWork, op: Op, place: At, copies: usize) -> Step {
+    pub(super) fn step_of(&self, work: SystemWork, op: Op, place: At, copies: usize) -> Step {
         let rows = self.span.rows.filter(|rows| place.at >= rows.alike);
         let times = match (rows, op) {
             (Some(rows), Op::Read) => rows.columns,
@@ -386,7 +397,7 @@ impl Set {
     }
 
     /// All pieces of a region are copied, and it is held.
-    async fn end_copy(self: &Rc<Self>, copying: Copying) -> Result<(), IoError> {
+    pub(super) async fn end_copy(self: &Rc<Self>, copying: Copying) -> Result<(), IoError> {
         let Copying {
             at,
             unequal,

@@ -131,6 +131,13 @@ impl Regions {
         (!self.cells[range].iter().any(busy)).then_some(self.entered)
     }
 
+    /// Whether the durable map says dirty of all of these.
+    pub(super) fn are_marked(&self, range: Range<usize>) -> bool {
+        self.cells[range]
+            .iter()
+            .all(|cell| cell.flags & MARKED != 0)
+    }
+
     /// Makes regions dirty.
     pub(super) fn make_dirty(&mut self, range: Range<usize>) {
         for at in range {

@@ -10,7 +10,7 @@ use super::flight::is_momentary;
 use super::member::Member;
 use super::rows::{Rows, UNIT};
 use super::set::{At, Set};
-use super::sums::{Columns, agree, fill};
+use super::sums::{Changed, Columns, agree, fill};
 use crate::io::Done;
 use crate::{IoError, Tag};
 
@@ -21,6 +21,21 @@ pub(super) enum Source {
     Stored,
     /// From the others of its rows; this column is left out, too.
     Computed(Option<usize>),
+}
+
+/// What a stretch holds once its rows agree.
+struct Settled {
+    /// What is known, by role.
+    columns: Columns,
+    /// What was written anew.
+    fixed: Vec<Fixed>,
+}
+
+/// A block that was written anew so that its row agrees.
+struct Fixed {
+    member: Rc<Member>,
+    /// See [`Changed::was_wrong`].
+    was_wrong: bool,
 }
 
 impl Set {
@@ -167,7 +182,11 @@ impl Set {
         let rebuilt = self.members_that(|it| it.is_written() && !it.is_active());
         let mut columns: Columns = (0..rows.columns).map(|_| None).collect();
         if unequal {
-            columns = self.settle_rows(rows, stretch).await?;
+            let settled = self.settle_rows(rows, stretch).await?;
+            for fixed in settled.fixed {
+                fixed.member.count(|counts| counts.copied_bytes += UNIT);
+            }
+            columns = settled.columns;
         }
         for member in rebuilt {
             let role = rows.role(stretch.at, member.column.get());
@@ -214,8 +233,8 @@ impl Set {
         }
     }
 
-    /// Reads all of a stretch and makes parity agree; gives what is known then, by role.
-    async fn settle_rows(self: &Rc<Self>, rows: Rows, stretch: At) -> Result<Columns, IoError> {
+    /// Reads all of a stretch and makes parity agree.
+    async fn settle_rows(self: &Rc<Self>, rows: Rows, stretch: At) -> Result<Settled, IoError> {
         let mut columns: Columns = Vec::with_capacity(rows.columns);
         for role in 0..rows.columns {
             let column = rows.column(stretch.at, role);
@@ -228,7 +247,10 @@ impl Set {
         }
         // What is left says what is missing: nothing can differ from that.
         if count == rows.data() {
-            return Ok(columns);
+            return Ok(Settled {
+                columns,
+                fixed: Vec::new(),
+            });
         }
         if !fill(&rows, self.parity, &mut columns, |_| true) {
             return Err(IoError::Busy);
@@ -236,7 +258,13 @@ impl Set {
         let mut all: Vec<Buf> = columns.into_iter().flatten().collect();
         let changed = agree(&rows, self.parity, &mut all).ok_or(IoError::Busy)?;
         let mut columns: Columns = all.into_iter().map(Some).collect();
-        for (role, from) in changed {
+        let mut fixed = Vec::new();
+        for Changed {
+            role,
+            from,
+            was_wrong,
+        } in changed
+        {
             let at = stretch.at + from as u64;
             let member = self.of_column(rows.column(at, role));
             if let (Some(member), Some(column)) = (member.filter(|_| there[role]), &columns[role]) {
@@ -244,7 +272,7 @@ impl Set {
                 data.copy_from_slice(&column[from..from + UNIT as usize]);
                 let block = At { at, bytes: UNIT };
                 match self.write_to(&member, Tag::default(), block, data).await {
-                    Ok(()) => member.count(|counts| counts.copied_bytes += UNIT),
+                    Ok(()) => fixed.push(Fixed { member, was_wrong }),
                     Err(IoError::Busy) => return Err(IoError::Busy),
                     Err(error) => self.give_up(&member, error),
                 }
@@ -253,7 +281,7 @@ impl Set {
         for (column, there) in columns.iter_mut().zip(there) {
             *column = column.take_if(|_| there);
         }
-        Ok(columns)
+        Ok(Settled { columns, fixed })
     }
 
     async fn write_to(
@@ -325,27 +353,20 @@ impl Set {
     }
 
     /// Reads all of a stretch, and makes parity agree with the data. The rows are held.
+    ///
+    /// Where the row does not say which of its blocks was wrong, no member is said to have given
+    /// it: a block that nobody needs any more may have been wrong, and parity of a sound member
+    /// follows it.
     pub(super) async fn scrub_rows(
         self: &Rc<Self>,
         rows: Rows,
         stretch: At,
     ) -> Result<(), IoError> {
-        let copied = || -> Vec<u64> {
-            let members = self.all();
-            members
-                .iter()
-                .map(|it| it.counts.get().copied_bytes)
-                .collect()
-        };
-        let before = copied();
-        self.settle_rows(rows, stretch).await?;
-        let after = copied();
-        for (member, (before, after)) in self.all().iter().zip(before.into_iter().zip(after)) {
-            let blocks = (after - before) / UNIT;
+        let settled = self.settle_rows(rows, stretch).await?;
+        for Fixed { member, was_wrong } in settled.fixed {
             member.count(|counts| {
-                counts.copied_bytes -= blocks * UNIT;
-                counts.wrong_reads += blocks;
-                counts.healed += blocks;
+                counts.wrong_reads += u64::from(was_wrong);
+                counts.healed += 1;
             });
         }
         self.recorded().await

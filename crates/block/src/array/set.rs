@@ -271,16 +271,22 @@ impl Set {
             match entry {
                 Entry::Entered => return Ok(()),
                 Entry::Held => self.changed.notified().await,
-                Entry::Unmarked => {
-                    let regions = &self.regions;
-                    regions.borrow_mut().make_dirty_ahead(range.clone(), AHEAD);
-                    self.persist().await?;
-                    if let Some(shared) = self.shared.upgrade() {
-                        shared.watch_rests();
-                    }
-                }
+                Entry::Unmarked => self.mark_dirty(range.clone()).await?,
             }
         }
+    }
+
+    /// Has the map say that regions are dirty.
+    pub(super) async fn mark_dirty(self: &Rc<Self>, range: Range<usize>) -> Result<(), IoError> {
+        while !self.regions.borrow().are_marked(range.clone()) {
+            let regions = &self.regions;
+            regions.borrow_mut().make_dirty_ahead(range.clone(), AHEAD);
+            self.persist().await?;
+            if let Some(shared) = self.shared.upgrade() {
+                shared.watch_rests();
+            }
+        }
+        Ok(())
     }
 
     fn begin_change(&self, tag: Tag, at: At, change: &Change) -> IoFuture {

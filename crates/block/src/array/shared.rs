@@ -17,6 +17,7 @@ use super::member::{Failure, Member};
 use super::record::{MemberState, Part, Record};
 use super::set::Set;
 use super::types::{ArrayCounts, Options, Pace, Scrub};
+use crate::copies::Unneeded;
 use crate::gate::Gate;
 use crate::io::Done;
 use crate::turns::Queue;
@@ -60,6 +61,8 @@ pub(super) struct Shared {
     counts: Cell<ArrayCounts>,
     /// Where background work takes its turns.
     pub(super) queue: Queue,
+    /// What members that are rebuilt need not get.
+    pub(super) unneeded: RefCell<Option<Unneeded>>,
     pub(super) scrub: RefCell<Scrub>,
     pub(super) rebuild: Cell<Pace>,
     pub(super) blank: Cell<bool>,
@@ -99,6 +102,7 @@ impl Shared {
             closed: Cell::new(false),
             counts: Cell::default(),
             queue: Queue::default(),
+            unneeded: RefCell::default(),
             scrub: RefCell::default(),
             rebuild: Cell::default(),
             blank: Cell::new(blank),

@@ -90,16 +90,21 @@ pub(super) fn fill(
     filled
 }
 
-/// Makes the rows of a stretch agree, all of whose columns are known; gives the roles that are
-/// changed, and the first byte of each of their blocks that is.
+/// A block that was changed so that its row agrees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changed {
+    pub(super) role: usize,
+    /// Its first byte in the column.
+    pub(super) from: usize,
+    /// Whether the row says that this block was wrong. Otherwise any block of the row may have been.
+    pub(super) was_wrong: bool,
+}
+
+/// Makes the rows of a stretch agree, all of whose columns are known; gives what is changed.
 ///
-/// P alone cannot tell which column is wrong, so P is taken to be. With P and Q a single column
-/// that is wrong shows; where several are, parity is taken to be wrong.
-pub(super) fn agree(
-    rows: &Rows,
-    parity: Parity,
-    columns: &mut [Buf],
-) -> Option<Vec<(usize, usize)>> {
+/// P alone does not say which column is wrong, so P is changed. With P and Q a single column that
+/// is wrong shows; where several are, P and Q are changed.
+pub(super) fn agree(rows: &Rows, parity: Parity, columns: &mut [Buf]) -> Option<Vec<Changed>> {
     let bytes = columns.first().map_or(0, |column| column.len());
     let mut right = vec![Buf::take(bytes)?];
     if rows.parity > 1 {
@@ -117,13 +122,22 @@ pub(super) fn agree(
             && let Some((role, found)) = single(rows, parity, columns, at)
         {
             columns[role][block].copy_from_slice(&found);
-            changed.push((role, at));
+            changed.push(Changed {
+                role,
+                from: at,
+                was_wrong: true,
+            });
             continue;
         }
+        let was_wrong = wrong.len() < rows.parity;
         for which in wrong {
             columns[rows.data() + which][block.clone()]
                 .copy_from_slice(&right[which][block.clone()]);
-            changed.push((rows.data() + which, at));
+            changed.push(Changed {
+                role: rows.data() + which,
+                from: at,
+                was_wrong,
+            });
         }
     }
     Some(changed)
@@ -237,14 +251,34 @@ mod tests {
                 assert_eq!(agree(&rows, parity, &mut now), Some(vec![]));
                 now[wrong][5000] ^= 4;
                 let changed = agree(&rows, parity, &mut now).expect("memory");
-                // P alone cannot tell.
-                let found = if rows.parity == 1 { rows.data() } else { wrong };
-                assert_eq!(changed, [(found, 4096)], "{rows:?}");
+                // P alone does not say which.
+                let was_wrong = rows.parity > 1;
+                let expected = Changed {
+                    role: if was_wrong { wrong } else { rows.data() },
+                    from: 4096,
+                    was_wrong,
+                };
+                assert_eq!(changed, [expected], "{rows:?}");
                 assert_eq!(agree(&rows, parity, &mut now), Some(vec![]));
-                if found == wrong {
+                if expected.role == wrong {
                     assert_eq!(*now[wrong], *columns[wrong]);
                 }
             }
         }
+    }
+
+    #[test]
+    fn of_two_wrong_blocks_in_a_row_none_is_said_to_be_the_one() {
+        let mut rng = Rng::new(3);
+        let rows = Rows::new(7, 2, 1 << 20);
+        let (_, _, columns) = some(&rows, 1, &mut rng);
+        let mut now: Vec<Buf> = columns.iter().map(|it| buf(it)).collect();
+        now[0][70] ^= 4;
+        now[3][900] ^= 1;
+        let changed = agree(&rows, Parity::new(), &mut now).expect("memory");
+        let roles: Vec<usize> = changed.iter().map(|it| it.role).collect();
+        assert_eq!(roles, [rows.data(), rows.data() + 1]);
+        assert!(changed.iter().all(|it| !it.was_wrong), "{changed:?}");
+        assert_eq!(agree(&rows, Parity::new(), &mut now), Some(vec![]));
     }
 }

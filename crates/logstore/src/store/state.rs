@@ -2,6 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::accounts::Accounts;
 use super::cache::Cache;
@@ -17,7 +18,7 @@ use super::payers::Payers;
 use super::reads::Reads;
 use super::recovery::{OpenError, Recovery};
 use super::scrubber::{Scrubbed, Scrubber};
-use super::segments::{Geometry, Segments};
+use super::segments::{Geometry, Segments, Use};
 use crate::chunk::Form;
 use crate::entry::{Entry, Lineage};
 use crate::format::batch::Lane;
@@ -384,6 +385,16 @@ impl Store {
     /// When no I/O of that tag was ever made.
     pub fn io(&self, tag: Tag) -> &Io {
         self.ios.get(tag)
+    }
+
+    /// Whether these blocks of the device lie in segments that hold nothing, and to which nothing
+    /// is written before it is asked for.
+    pub fn is_unneeded(&self, blocks: Range<u64>) -> bool {
+        let segment = |block: u64| Some(self.segments.geometry.locate(block)?.0);
+        let ends = segment(blocks.start).zip(segment(blocks.end.saturating_sub(1)));
+        let is_free = |segment| self.segments.get(segment).used == Use::Free;
+        let all_free = |(first, last)| (first..=last).all(is_free);
+        self.state == State::Ready && ends.is_some_and(all_free)
     }
 
     /// How the store is.

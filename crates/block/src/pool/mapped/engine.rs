@@ -100,10 +100,25 @@ impl Engine {
             bell: bell.clone(),
             changed: Notify::new(),
         });
+        engine.say_what_is_unneeded();
         let looks = look_at_turn_ends(rt.clone(), Rc::downgrade(&engine), bell);
         rt.spawn(looks).detach();
         engine.run();
         engine
+    }
+
+    /// Members of the device that are rebuilt need not get what segments hold that are free.
+    fn say_what_is_unneeded(self: &Rc<Self>) {
+        let Some(copies) = self.device.copies() else {
+            return;
+        };
+        let scale = BLOCK as u64 / u64::from(self.device.info().block_size);
+        let engine = Rc::downgrade(self);
+        copies.set_unneeded(Box::new(move |range| {
+            let blocks = range.start / scale..range.end.div_ceil(scale);
+            let engine = engine.upgrade();
+            engine.is_some_and(|it| it.store.borrow().is_unneeded(blocks))
+        }));
     }
 
     /// Waits until the store is open, or cannot be.
