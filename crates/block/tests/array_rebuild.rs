@@ -5,16 +5,18 @@ mod arrays;
 
 use std::rc::Rc;
 
-use arrays::{Moody, always, in_world, memories, named, plain};
-use flashyard_block::array::{Array, MemberState};
+use arrays::{ARRAY, Drive, Log, Moody, always, cut, in_world, memories, named, new, plain};
+use flashyard_block::array::{Array, Layout, MemberState, Options};
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule};
-use flashyard_block::{DeviceExt, IoError, MemoryDevice, SharedDevice, Tag};
+use flashyard_block::{Copies, Device, DeviceExt, IoError, MemoryDevice, SharedDevice, Tag};
 use flashyard_runtime::Rt;
-use flashyard_testbed::{filled, flush, read, write};
-use flashyard_time::Duration;
+use flashyard_testbed::{Event, filled, flush, read, write};
+use flashyard_time::{Duration, Rng};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
+/// What is no event at a drive: the rebuild begins.
+const BEGUN: (usize, Event) = (usize::MAX, Event::Flush);
 /// Blocks of a region.
 const REGION: u64 = MIB / BLOCK as u64;
 
@@ -226,4 +228,82 @@ fn a_rebuild_goes_on_where_the_only_copy_cannot_be_read() {
             assert_eq!(read(&array, lost + 1, BLOCK).await, Ok(vec![2; BLOCK]));
         }
     });
+}
+
+/// Drives with this content.
+fn drives(contents: &[Vec<u8>], log: &Log) -> Vec<SharedDevice> {
+    let contents = contents.iter().enumerate();
+    contents
+        .map(|(at, it)| Drive::new(at, it.clone(), log, at as u64) as SharedDevice)
+        .collect()
+}
+
+/// Nobody needs what is on an array, until the power goes in the middle of a rebuild. Then all rows
+/// agree again when that has ended: those that had become zeroes on some members only, too.
+#[test]
+fn the_power_may_go_while_what_nobody_needs_becomes_zeroes() {
+    let mut cleared = 0;
+    for seed in 0..24 {
+        let (columns, parity) = [(5, 2), (3, 1)][seed as usize % 2];
+        let log = Log::default();
+        let start = vec![vec![0; 9 * MIB as usize]; columns + 1];
+        let (life, contents) = (log.clone(), start.clone());
+        in_world(async move |rt| {
+            let devices = drives(&contents, &life);
+            let layout = Layout {
+                copies: columns,
+                parity,
+                safe_read: false,
+            };
+            let members = new(&devices[..columns]);
+            let made = Array::create(&rt, members, ARRAY, layout, Options::default(), false);
+            let array = made.await.expect("they hold nothing");
+            let row = columns as u64 - parity as u64;
+            let mut block = 1024;
+            while block + row <= array.info().blocks {
+                let value = 1 + (block % 250) as u8;
+                let written = write(&array, block, row as usize * BLOCK, value);
+                written.await.expect("a whole row");
+                block += row;
+            }
+            flush(&array).await.expect("all work");
+            rt.sleep(Duration::from_secs(20)).await;
+            life.borrow_mut().push(BEGUN);
+            Copies::set_unneeded(&array, Box::new(|_| true));
+            let with = named("n", &devices[columns]);
+            let replaced = array.replace("m0", with, false).await;
+            replaced.expect("it is large enough");
+            settle(&rt, &array).await;
+            array.close().await;
+        });
+        let events = log.borrow().clone();
+        let is_begun = |(number, _): &(usize, Event)| *number == BEGUN.0;
+        let begun = events.iter().position(is_begun).expect("it was");
+        let mut rng = Rng::new(seed);
+        let end = begun + 1 + rng.below((events.len() - begun) as u64) as usize;
+        let events: Vec<_> = [&events[..begun], &events[begun + 1..end]].concat();
+        cleared += events[begun..]
+            .iter()
+            .filter(|it| matches!(it.1, Event::Zero { .. }))
+            .count();
+        let left = cut(&start, &events, &mut rng);
+        in_world(async move |rt| {
+            let array = arrays::open_degraded(&rt, &drives(&left, &Log::default())).await;
+            let array = array.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            settle(&rt, &array).await;
+            array.scrub();
+            while array.status().scrub.running {
+                rt.sleep(Duration::from_ms(100)).await;
+            }
+            let healed = array
+                .status()
+                .members
+                .iter()
+                .map(|it| it.counts.healed)
+                .sum::<u64>();
+            assert_eq!(healed, 0, "seed {seed}, {end} events: {:?}", array.status());
+            array.close().await;
+        });
+    }
+    assert!(cleared > 100, "{cleared}");
 }
