@@ -96,7 +96,7 @@ pub(super) struct Changed {
     pub(super) role: usize,
     /// Its first byte in the column.
     pub(super) from: usize,
-    /// Whether the row says that this block was wrong. Otherwise any block of the row may have been.
+    /// Whether the row says that this block was wrong. If not, any block of it may have been.
     pub(super) was_wrong: bool,
 }
 
