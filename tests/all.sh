@@ -83,13 +83,13 @@ dashboard() {
 
 linux_host() {
     headline "Linux host, and virtual machines"
-    if ! cargo build --release --locked --package flashyard-app; then
-        add "linux-host" 0 1 0
-        return
-    fi
-    tests/linux-host/run.sh 2>&1 | tee "$log/linux-host"
-    tests/linux-host/zoned.sh 2>&1 | tee -a "$log/linux-host"
-    tests/linux-host/functions.sh 2>&1 | tee -a "$log/linux-host"
+    # The program that the other tests have built: its assertions hold with real hosts, too. A release build takes 12
+    # minutes of these machines; the scripts test one if nothing is given.
+    local script binary=${CARGO_TARGET_DIR:-target}/debug/flashyard
+    : >"$log/linux-host"
+    for script in run zoned functions; do
+        tests/linux-host/$script.sh "$binary" 2>&1 | tee -a "$log/linux-host"
+    done
     count linux-host
 }
 
