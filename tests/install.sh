@@ -9,7 +9,7 @@ set -euo pipefail
 # A program or file to look for, and the Debian package that brings it.
 build_tools=(gcc:gcc make:make pkg-config:pkg-config /usr/include/openssl/evp.h:libssl-dev)
 host_test_tools=(qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod xz:xz-utils zstd:zstd ip:iproute2
-    unshare:util-linux curl:curl jq:jq)
+    unshare:util-linux curl:curl jq:jq shellcheck:shellcheck lintian:lintian)
 
 main() {
     local tools=("${build_tools[@]}") packages

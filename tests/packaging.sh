@@ -7,7 +7,7 @@
 # ONLY="installs" runs these parts; KEEP=1 leaves the folder.
 set -uo pipefail
 
-plan=(scripts installs uninstalls starts_as_a_service packages package_comes_and_goes containerfile)
+plan=(scripts installs uninstalls starts_as_a_service packages package_comes_and_goes package_is_clean containerfile)
 [[ -z ${ONLY:-} ]] || read -r -a plan <<<"$ONLY"
 
 main() {
@@ -149,6 +149,14 @@ package_comes_and_goes() {
     "${as[@]}" --purge flashyard | tee "$scratch/purged"
     grep -q '/var/lib/flashyard stays' "$scratch/purged"
     expect "what stays" "$(cd "$root" && find etc/flashyard usr var/lib/flashyard -type f 2>/dev/null)" var/lib/flashyard/state.db
+}
+
+# What Debian's own checker says of it: nothing. The packages of these tests are not compressed.
+package_is_clean() {
+    needs lintian
+    local none=uses-no-compression-for
+    expect "what lintian says" "$(lintian --allow-root --suppress-tags $none-control-tarball,$none-data-tarball \
+        "$(make_package "$scratch/clean")")" ""
 }
 
 # Builds no image, which would take a network and half an hour: reads the file as a builder does.
