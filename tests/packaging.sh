@@ -7,7 +7,7 @@
 # ONLY="installs" runs these parts; KEEP=1 leaves the folder.
 set -uo pipefail
 
-plan=(scripts installs uninstalls starts_as_a_service packages package_comes_and_goes package_is_clean containerfile)
+plan=(scripts installs uninstalls starts_as_a_service runs_under_systemd packages package_comes_and_goes package_is_clean containerfile)
 [[ -z ${ONLY:-} ]] || read -r -a plan <<<"$ONLY"
 
 main() {
@@ -44,7 +44,7 @@ install_into() {
 
 scripts() {
     needs shellcheck
-    shellcheck bench/scale.sh bench/restart.sh bench/api-load.sh tests/packaging.sh tests/monitoring.sh tests/all.sh tests/install.sh tests/limit.sh .ci/run packaging/deb.sh packaging/debian/p*
+    shellcheck bench/scale.sh bench/restart.sh bench/api-load.sh tests/packaging.sh tests/monitoring.sh tests/all.sh tests/install.sh tests/limit.sh tests/systemd.sh .ci/run packaging/deb.sh packaging/debian/p*
 }
 
 installs() {
@@ -105,6 +105,13 @@ starts_as_a_service() {
 make_package() {
     needs dpkg-shlibdeps
     PROFILE=dev DPKG_DEB_COMPRESSOR_TYPE=none SOURCE_DATE_EPOCH=1700000000 packaging/deb.sh "$1" | tail -n 1
+}
+
+runs_under_systemd() {
+    local package
+    package=$(make_package "$scratch/for-systemd")
+    mkdir "$scratch/booted"
+    tests/systemd.sh "$package" "$scratch/booted"
 }
 
 packages() {
