@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::health::HealthState;
-use super::view::{PromiseState, PromiseView};
+use super::promises::{PromiseState, PromiseView};
 use super::why::CauseView;
 use crate::spec::{ClassName, PolicyName, RatesSpec, Span};
 

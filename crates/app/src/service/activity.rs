@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_us(50);
 const CAUSES_MOST: usize = 3;
 
 /// A device with the tenants that have volumes on it.
-type Asked = (NodeId, PolicyPlan, Vec<TenantId>);
+pub(super) type Asked = (NodeId, PolicyPlan, Vec<TenantId>);
 
 /// What a core tells.
 struct Told {
@@ -108,7 +108,7 @@ impl Work<'_> {
     }
 
     /// What each core is asked; one without devices too, for its time.
-    fn devices_by_core(&self) -> BTreeMap<usize, Vec<Asked>> {
+    pub(super) fn devices_by_core(&self) -> BTreeMap<usize, Vec<Asked>> {
         let mut by_core: BTreeMap<usize, Vec<Asked>> = (0..self.cores.count())
             .map(|core| (core, Vec::new()))
             .collect();

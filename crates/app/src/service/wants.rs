@@ -108,10 +108,10 @@ impl Stack {
                 Err(_) => Wants::change(Object::Pool(name.clone())),
             },
             Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
-            Request::Status
+            Request::Status(_)
             | Request::Health(_)
-            | Request::Metrics
-            | Request::Traffic
+            | Request::Metrics(_)
+            | Request::Traffic(_)
             | Request::Activity
             | Request::Events(_)
             | Request::Audit(_)

@@ -8,10 +8,10 @@ impl Request {
     pub(in crate::service) fn changes(&self) -> bool {
         !matches!(
             self,
-            Self::Status
+            Self::Status(_)
                 | Self::Health(HealthAsk::Show)
-                | Self::Metrics
-                | Self::Traffic
+                | Self::Metrics(_)
+                | Self::Traffic(_)
                 | Self::Activity
                 | Self::Events(_)
                 | Self::Audit(_)
