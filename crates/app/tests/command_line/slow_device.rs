@@ -1,5 +1,5 @@
-//! A device that takes long: the log says which I/Os were slow, and an end does not wait for it
-//! longer than it may.
+//! A device that takes long: the log says which I/Os were slow, health names the device, and an end
+//! does not wait for it longer than it may.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ struct Slow {
 
 impl Slow {
     fn start(scratch: &Scratch, latency: &str, more: &[&str]) -> Self {
-        let slow = Self::on(scratch, more, |target| {
+        let slow = Self::on(scratch, more, &[], |target| {
             let device = ["device", "create", "ram0", "--kind", "memory"];
             target.json(&[&device[..], &["--size", "16MiB"]].concat());
             let bad = ["device", "create", "bad0", "--kind", "fault"];
@@ -37,7 +37,7 @@ impl Slow {
     }
 
     /// The same on a device `bad0` that `make` makes.
-    fn on(scratch: &Scratch, more: &[&str], make: impl FnOnce(&Target)) -> Self {
+    fn on(scratch: &Scratch, more: &[&str], load: &[&str], make: impl FnOnce(&Target)) -> Self {
         let log = scratch.join("log");
         let mut command = serve(scratch, more);
         command.stderr(fs::File::create(&log).expect("it is ours"));
@@ -50,6 +50,7 @@ impl Slow {
             .args(["perf", "--connect", &target.address])
             .args(["--subnqn", "nqn.2026-11.dev.flashyard:db"])
             .args(["--rw", "randread", "--qd", "1", "--seconds", "600"])
+            .args(load)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -61,15 +62,26 @@ impl Slow {
         fs::read_to_string(&self.log).expect("it is ours")
     }
 
+    /// What has come to the volume.
+    fn came(&self) -> Value {
+        let output = self.target.run(&["iostat", "--by", "volume", "--json"]);
+        let came = serde_json::from_slice::<Value>(&output.stdout);
+        came.unwrap_or_default()["rows"][0].take()
+    }
+
     /// Waits until a read is at the device.
     fn reads(&self) {
-        let activity = || {
-            let output = self.target.run(&["iostat", "--by", "volume", "--json"]);
-            serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default()
-        };
         until("no read is at the device", || {
-            activity()["rows"][0]["in_flight"].as_u64() > Some(0)
+            self.came()["in_flight"].as_u64() > Some(0)
         });
+    }
+
+    /// What health says of slow devices.
+    fn slow_devices(&self) -> Option<Value> {
+        let health = self.target.json(&["health"]);
+        let problems = health["problems"].as_array().expect("a list");
+        let slow = problems.iter().find(|it| it["code"] == "DEVICE_SLOW");
+        slow.cloned()
     }
 }
 
@@ -152,6 +164,60 @@ fn slow_ios_are_logged_with_their_stages_and_what_is_less_urgent_is_not() {
     assert_eq!(terminate(&mut slow.target.child), 0);
 }
 
+/// What is usual is known after three spans of ten seconds with I/O, and a device is slow after
+/// three more. Reads come at a pace that shows when these are over; for as many as that takes, and
+/// a span more, nothing is slow.
+#[test]
+fn a_device_that_takes_many_times_as_long_as_usual_is_named_until_it_does_not() {
+    const PACE: u64 = 20;
+    let scratch = Scratch::new("device-slow");
+    let paced = ["--rate", &PACE.to_string()];
+    let slow = Slow::on(&scratch, &[], &paced, |target| {
+        let path = scratch.join("img0");
+        let path = path.to_str().expect("plain text");
+        let file = ["device", "create", "img0", "--kind", "file", "--path", path];
+        target.json(&[&file[..], &["--size", "16MiB"]].concat());
+        target.json(&[
+            "device", "create", "bad0", "--kind", "fault", "--device", "img0",
+        ]);
+    });
+    until("nobody reads", || {
+        slow.came()["read"]["ios"].as_u64() > Some(50 * PACE)
+    });
+    assert_eq!(slow.slow_devices(), None);
+
+    let latency = "latency,on=read,latency=500ms";
+    slow.target
+        .json(&["device", "set", "bad0", "--fault", latency]);
+    let mut found = None;
+    until("it is not slow", || {
+        found = slow.slow_devices();
+        found.is_some()
+    });
+    let found = found.expect("it was so");
+    assert_eq!(found["what"], serde_json::json!(["device bad0"]), "{found}");
+    assert_eq!(found["severity"], "degraded", "{found}");
+    let detail = found["detail"].as_str().expect("text");
+    assert!(
+        detail.starts_with("I/O takes ") && detail.contains(" at it, usually "),
+        "{found}"
+    );
+    // That is an event, too.
+    let events = || {
+        let events = slow.target.run(&["events"]);
+        String::from_utf8(events.stdout).expect("text")
+    };
+    until("there is no event of it", || {
+        events().contains("DEVICE_SLOW: device bad0: I/O takes")
+    });
+
+    slow.target.json(&["device", "set", "bad0", "--no-faults"]);
+    until("it is slow for ever", || slow.slow_devices().is_none());
+    until("there is no event of the end", || {
+        events().contains("DEVICE_SLOW: it is over")
+    });
+}
+
 /// A target on a volume of another one, which does not answer any more while a read is there.
 struct Stuck {
     back: Target,
@@ -166,7 +232,7 @@ impl Stuck {
         back.json(&["tenant", "create", "front", "--host", "*"]);
         let volume = ["volume", "create", "v", "--device", "ram0"];
         back.json(&[&volume[..], &["--tenant", "front"]].concat());
-        let slow = Slow::on(near, &["--stop-within", "1s"], |target| {
+        let slow = Slow::on(near, &["--stop-within", "1s"], &[], |target| {
             let far = ["device", "create", "bad0", "--kind", "nvme-tcp"];
             let at = ["--address", &back.address, "--subnqn"];
             let subnqn = ["nqn.2026-11.dev.flashyard:front"];
