@@ -67,8 +67,8 @@ pub enum Request {
     Metrics(MetricsForm),
     /// What came to volumes since the target started, of a part of the tenants.
     Traffic(Page),
-    /// What goes on at this moment.
-    Activity,
+    /// What goes on at this moment, of a part of the tenants.
+    Activity(Page),
     /// What has happened.
     Events(EventsAsk),
     /// Who has changed something.

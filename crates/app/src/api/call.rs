@@ -37,7 +37,7 @@ impl Call {
             Request::Health(HealthAsk::Unmute(code)) => delete(muted(*code)),
             Request::Metrics(_) => get("/metrics".to_owned()),
             Request::Traffic(page) => get("/traffic".to_owned()).with(&part(page, None)),
-            Request::Activity => get("/activity".to_owned()),
+            Request::Activity(page) => get("/activity".to_owned()).with(&part(page, None)),
             Request::Events(ask) => Self {
                 follow: ask.follow,
                 ..get("/events".to_owned()).with(&Query {

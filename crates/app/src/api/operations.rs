@@ -121,8 +121,9 @@ operations! {
     GET "/traffic" ["limit", "after"]
         "What came to volumes since the target started, and how long it took; with `limit` those of so many tenants."
         -> of::<TrafficView> => |p| Ok(Request::Traffic(p.page()?));
-    GET "/activity" [] "What goes on: tenants and what was in their way in the last seconds, cores, connections."
-        -> of::<ActivityView> => |_| Ok(Request::Activity);
+    GET "/activity" ["limit", "after"]
+        "What goes on: tenants and what was in their way in the last seconds, cores, connections; with `limit` so many tenants."
+        -> of::<ActivityView> => |p| Ok(Request::Activity(p.page()?));
     GET "/events" ["after"]
         "What has happened, after the event `after`; as `text/event-stream` also what is still to come."
         -> of::<EventsView> => |p| {

@@ -101,6 +101,7 @@ impl Shows for View {
             Self::Audit(part) => part.next.as_deref(),
             Self::Status(part) => part.next.as_deref(),
             Self::Traffic(part) => part.next.as_deref(),
+            Self::Activity(part) => part.next.as_deref(),
             _ => None,
         }
     }

@@ -364,7 +364,7 @@ impl Work<'_> {
             Request::Health(ask) => self.ask_health(ask),
             Request::Metrics(form) => Ok(self.metrics(form)),
             Request::Traffic(page) => Ok(self.view_traffic(&page)),
-            Request::Activity => Ok(self.view_activity()),
+            Request::Activity(page) => Ok(self.view_activity(&page)),
             Request::Events(ask) => Ok(self.service.events.answer(&ask, self.asker)),
             Request::Audit(ask) => {
                 let records = self.service.audit.read(&ask);

@@ -112,7 +112,7 @@ impl Stack {
             | Request::Health(_)
             | Request::Metrics(_)
             | Request::Traffic(_)
-            | Request::Activity
+            | Request::Activity(_)
             | Request::Events(_)
             | Request::Audit(_)
             | Request::AskSnapshots(_)

@@ -29,7 +29,7 @@ pub(super) enum Told {
 pub(super) fn look(place: &Place) -> Result<Look, AskError> {
     Ok(Look {
         traffic: api::ask::<TrafficView>(place, &Request::Traffic(Page::default()))?,
-        activity: api::ask::<ActivityView>(place, &Request::Activity)?,
+        activity: api::ask::<ActivityView>(place, &Request::Activity(Page::default()))?,
     })
 }
 

@@ -140,6 +140,7 @@ fn look(starts: u64, run_seconds: f64, tenants: &[(&str, u64)]) -> Box<Look> {
                 connection(9, None, 0),
             ],
             silent_cores: vec![1],
+            next: None,
         },
     })
 }

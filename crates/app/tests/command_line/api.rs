@@ -331,7 +331,7 @@ fn several_that_are_there_already_are_made_once() {
 
 /// What there may be much of comes in parts.
 #[test]
-fn status_and_traffic_come_in_parts() {
+fn status_traffic_and_activity_come_in_parts() {
     let scratch = Scratch::new("api-parts");
     let target = Target::start(&scratch, &[]);
     target.json(&[
@@ -343,7 +343,12 @@ fn status_and_traffic_come_in_parts() {
         let volume = ["volume", "create", name, "--pool", "p", "--tenant", name];
         target.json(&[&volume[..], &["--size", "4MiB"]].concat());
     }
-    for (address, rows) in [("status", "tenants"), ("traffic", "volumes")] {
+    let of_tenants = [
+        ("status", "tenants"),
+        ("traffic", "volumes"),
+        ("activity", "tenants"),
+    ];
+    for (address, rows) in of_tenants {
         let ask = |query: &str| ask(&target, "GET", &format!("/{address}{query}"), "");
         let tenants = |view: &Value| {
             let mut names: Vec<String> = view[rows]
@@ -378,4 +383,9 @@ fn status_and_traffic_come_in_parts() {
             (400, &"invalid".into())
         );
     }
+    // The device of those that are shown.
+    let all =
+        ["a", "b", "c"].map(|name| ask(&target, "GET", &format!("/activity?after={name}"), ""));
+    let devices = all.map(|part| part.view["devices"].as_array().map(Vec::len));
+    assert_eq!(devices, [Some(1), Some(1), Some(0)]);
 }

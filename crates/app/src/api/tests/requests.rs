@@ -10,6 +10,7 @@ pub(super) const CALLS: &[&str] = &[
     "GET /traffic\n",
     "GET /traffic?limit=1000\n",
     "GET /activity\n",
+    "GET /activity?after=t\n",
     "GET /events\n",
     "GET /events?after=3-17\n",
     "GET /audit\n",

@@ -12,7 +12,7 @@ impl Request {
                 | Self::Health(HealthAsk::Show)
                 | Self::Metrics(_)
                 | Self::Traffic(_)
-                | Self::Activity
+                | Self::Activity(_)
                 | Self::Events(_)
                 | Self::Audit(_)
                 | Self::ShowTarget
