@@ -8,7 +8,8 @@
 # Prometheus is that of Debian, unpacked into a folder: nothing is installed, and no service is started.
 set -uo pipefail
 
-plan=(rules_are_understood every_rule_fires_and_is_silent prometheus_takes_figures_and_finds_alerts)
+plan=(rules_are_understood every_rule_fires_and_is_silent prometheus_takes_figures_and_finds_alerts
+    prometheus_takes_native_histograms)
 [[ -z ${ONLY:-} ]] || read -r -a plan <<<"$ONLY"
 
 main() {
@@ -93,19 +94,11 @@ name_of() {
 }
 
 prometheus_takes_figures_and_finds_alerts() {
-    cd "$scratch"
-    (umask 077 && printf 'read %s\n' "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >tokens)
-    cut -d ' ' -f 2 tokens >token
+    begin
     truncate --size 64M d0.img d1.img
     start_target 127.0.0.1:0
-    api=$(sed -n 's|^listening on \(.*\) (API)|\1|p' target.log)
     make_mirror
-    write_configuration
-    promtool check config prometheus.yml
-    prometheus --config.file=prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:0 >prometheus.log 2>&1 &
-    echo $! >prometheus.pid
-    wait_for grep -q 'msg="Listening on"' prometheus.log
-    at=http://$(sed -n 's/.*msg="Listening on" address=//p' prometheus.log | head -n 1)
+    start_prometheus
     wait_for answers 'up{job="flashyard"} == 1'
     wait_for answers 'flashyard_build_info'
     # Of each form: a counter, a figure of a volume, and the end of the page was found.
@@ -126,6 +119,52 @@ prometheus_takes_figures_and_finds_alerts() {
     # A wrong token is refused, and that is no figure.
     echo no-token >token
     wait_for answers 'up{job="flashyard"} == 0'
+}
+
+# It asks for protobuf then, and what it finds is what it reads of that.
+prometheus_takes_native_histograms() {
+    local nvme times='flashyard_io_duration_seconds{tenant="db",device="m",op="read"}'
+    begin
+    start_target 127.0.0.1:0
+    flashyard device create m --kind memory --size 64MiB
+    flashyard tenant create db --host '*'
+    flashyard volume create v --device m --tenant db
+    nvme=$(sed -n 's|^listening on \(.*\) (nvme-tcp).*|\1|p' target.log)
+    "$built" perf --connect "$nvme" --subnqn nqn.2026-11.dev.flashyard:db --rw randread --qd 1 --seconds 600 >perf.log 2>&1 &
+    echo $! >perf.pid
+    start_prometheus --enable-feature=native-histograms
+    wait_for answers "histogram_count($times) > 100"
+    wait_for answers "histogram_quantile(0.5, rate(${times}[10s])) > 0"
+    # A quantile and the mean are of the same times, and no read of memory takes a minute.
+    wait_for answers "histogram_quantile(1, rate(${times}[10s])) < 60"
+    answers "histogram_sum($times) / histogram_count($times) < 60"
+    # Counters and figures come the same way; of text, classic buckets would be there.
+    answers 'flashyard_io_operations_total{tenant="db",op="read"} > 100'
+    answers 'flashyard_volume_size_bytes{volume="v"} == 67108864'
+    gone 'flashyard_io_duration_seconds_bucket'
+}
+
+# What ran for another part ends, and nothing is left of it.
+begin() {
+    local file
+    cd "$scratch"
+    for file in *.pid; do
+        [[ ! -e $file ]] || kill -KILL "$(cat "$file")" 2>/dev/null || true
+    done
+    rm -rf -- *.pid state data
+    (umask 077 && printf 'read %s\n' "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >tokens)
+    cut -d ' ' -f 2 tokens >token
+}
+
+# It takes the figures of the target that was started last.
+start_prometheus() {
+    api=$(sed -n 's|^listening on \(.*\) (API)|\1|p' target.log)
+    write_configuration
+    promtool check config prometheus.yml
+    prometheus --config.file=prometheus.yml --storage.tsdb.path=data --web.listen-address=127.0.0.1:0 "$@" >prometheus.log 2>&1 &
+    echo $! >prometheus.pid
+    wait_for grep -q 'msg="Listening on"' prometheus.log
+    at=http://$(sed -n 's/.*msg="Listening on" address=//p' prometheus.log | head -n 1)
 }
 
 flashyard() {

@@ -4,6 +4,7 @@
 //!
 //! [`operations`] is what can be asked, [`call`] the same from the client's side.
 
+mod accept;
 mod access;
 mod answer;
 mod call;

@@ -27,11 +27,12 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::control::Level;
 use crate::failure::Failure;
 use crate::log::LogForm;
 use crate::options::{whole, within};
 use crate::perf::PerfArgs;
-use crate::spec::{Address, Size};
+use crate::spec::{Address, Size, Span};
 
 pub use audit::AuditArgs;
 pub use device::{DeviceArgs, DeviceCommand};
@@ -290,9 +291,29 @@ pub struct ServeArgs {
         default_value = "256MiB"
     )]
     pub buffers: Size,
+    /// How long an end, also one for --take-over, may wait for what is in flight. Hosts wait 30 s
+    #[arg(
+        long,
+        help_heading = "Cores and memory",
+        value_name = "TIME",
+        default_value = "60s"
+    )]
+    pub stop_within: Span,
     /// What to write to standard error
     #[arg(long, help_heading = "Output", value_enum, value_name = "FORM", default_value_t = LogForm::Off)]
     pub log: LogForm,
+    /// With --log: leave out what is less urgent. What somebody has to know of is always written
+    #[arg(long, help_heading = "Output", value_enum, value_name = "LEVEL", default_value_t = Level::Info)]
+    pub log_level: Level,
+    /// A sampled I/O that took so long is an event of the kind slow-io; a latency-sensitive one of
+    /// a tenant with a latency target when it took four times that, if this is less. 0: none is
+    #[arg(
+        long,
+        help_heading = "Output",
+        value_name = "TIME",
+        default_value = "1s"
+    )]
+    pub slow_io: Span,
     /// Print where it listens as JSON
     #[arg(long, help_heading = "Output")]
     pub json: bool,

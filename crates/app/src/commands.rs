@@ -34,6 +34,7 @@ use crate::spec::{
 };
 use crate::state;
 use crate::table;
+use crate::why;
 
 pub use audit::audit;
 pub use events::events;
@@ -442,7 +443,7 @@ pub fn target(args: TargetArgs) -> Result<(), Failure> {
 /// `flashyard why TENANT`.
 pub fn why(args: WhyArgs) -> Result<(), Failure> {
     let WhyArgs { reach, tenant } = args;
-    show(&reach, &Request::Why { tenant }, table::print_why)
+    show(&reach, &Request::Why { tenant }, why::print_why)
 }
 
 /// `flashyard apply FILE`.

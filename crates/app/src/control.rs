@@ -5,13 +5,16 @@ mod activity;
 mod arrays;
 mod asker;
 mod audit;
+mod condition;
 mod error_kind;
 mod events;
 mod functions;
 mod health;
+mod metrics;
 mod migration;
 mod page;
 mod plan;
+mod promises;
 mod snapshots;
 mod space;
 mod traffic;
@@ -37,13 +40,16 @@ pub use activity::{
 pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
 pub use asker::{Asker, Progress, Shows};
 pub use audit::{AuditAsk, AuditRecord, Means};
+pub use condition::{Condition, Health};
 pub use error_kind::{ErrorKind, HasKind};
-pub use events::{EventKind, EventView, EventsAsk, EventsView};
+pub use events::{EventKind, EventView, EventsAsk, EventsView, Level, SlowIoView, SlowOp};
 pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
+pub use metrics::{MetricsForm, MetricsText};
 pub use migration::{MigrationState, MigrationView};
 pub use page::{LIMIT_MAX, Listed, Page};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
+pub use promises::{LimitedBy, PromiseState, PromiseView};
 pub use snapshots::*;
 pub use space::{QuotaView, SpaceView};
 pub use traffic::{TimesView, TrafficRow, TrafficView};
@@ -53,16 +59,16 @@ pub use why::*;
 /// What can be asked of a running target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Everything at a glance.
-    Status,
+    /// Everything at a glance; of tenants a part.
+    Status(Page),
     /// Something about what is wrong.
     Health(HealthAsk),
     /// Figures for Prometheus.
-    Metrics,
-    /// What came to volumes since the target started.
-    Traffic,
-    /// What goes on at this moment.
-    Activity,
+    Metrics(MetricsForm),
+    /// What came to volumes since the target started, of a part of the tenants.
+    Traffic(Page),
+    /// What goes on at this moment, of a part of the tenants.
+    Activity(Page),
     /// What has happened.
     Events(EventsAsk),
     /// Who has changed something.
@@ -337,7 +343,7 @@ impl Request {
             Self::CreateFunctions(_) | Self::SetFunction { .. } => KindName::Function.plural(),
             Self::Why { .. } => "why",
             Self::Audit(_) => "audit",
-            Self::Metrics => "metrics",
+            Self::Metrics(_) => "metrics",
             _ => "",
         }
     }

@@ -137,6 +137,17 @@ impl Cores {
         F: Future + 'static,
         F::Output: Send + 'static,
     {
+        let sent = self.try_send(core, work);
+        sent.unwrap_or_else(|| panic!("core {core} lives as long as its handle"))
+    }
+
+    /// The same; nothing if the core has ended.
+    pub fn try_send<W, F>(&self, core: usize, work: W) -> Option<Reply<F::Output>>
+    where
+        W: FnOnce(Rc<CoreState>) -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
         let (sender, result) = mpsc::channel();
         let job: Job = Box::new(move |state| {
             Box::pin(async move {
@@ -144,18 +155,16 @@ impl Cores {
                 let _ = sender.send(work(state).await);
             })
         });
-        assert!(
-            lock(&self.jobs)[core].send(job).is_ok(),
-            "core {core} lives as long as its handle"
-        );
-        Reply(result)
+        lock(&self.jobs).get(core)?.send(job).ok()?;
+        Some(Reply(result))
     }
 
     /// Lets every core finish what is in flight for hosts.
     pub fn stop_serving(&self) {
-        for core in 0..self.count() {
-            self.call(core, |state| async move { state.engine.shutdown().await });
-        }
+        // All at once: one that waits for a device holds up no other.
+        let end = |core| self.send(core, |state| async move { state.engine.shutdown().await });
+        let ending: Vec<Reply<()>> = (0..self.count()).map(end).collect();
+        ending.into_iter().for_each(Reply::wait);
     }
 
     /// Ends the cores.

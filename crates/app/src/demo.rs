@@ -223,7 +223,13 @@ fn start(args: &DemoArgs) -> Result<Service, Failure> {
         ..uring::Config::default()
     };
     let cores = Cores::start(&target, vec![core]).map_err(System::Core)?;
-    let service = Service::start(state, cores, target, Arc::default())?;
+    let service = Service::start(
+        state,
+        cores,
+        target,
+        Arc::default(),
+        flashyard_time::Duration::ZERO,
+    )?;
     let file = CONFIG.replace("DILATION", &args.dilation.to_string());
     let file = Document::parse(&file, Path::new("/"))?;
     if let Err(fault) = service.apply_at_start(&file) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::cli::IostatArgs;
 use crate::commands::place;
-use crate::control::{Request, TrafficView};
+use crate::control::{Page, Request, TrafficView};
 use crate::failure::Failure;
 use crate::live::{Said, Watched};
 pub use figures::{By, Direction, Figures, Interval, Part, percentile};
@@ -29,7 +29,8 @@ pub fn run(args: &IostatArgs) -> Result<(), Failure> {
         if lines > 0 && target.pause_until(due) {
             break;
         }
-        let Said::Answer(now) = target.ask::<TrafficView>(&Request::Traffic)? else {
+        let Said::Answer(now) = target.ask::<TrafficView>(&Request::Traffic(Page::default()))?
+        else {
             break;
         };
         print.line(&Interval::between(before.as_ref(), &now, args.by));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::control::{Asker, EventKind, EventView, Progress};
+use crate::control::{Asker, EventKind, EventView, Level, Progress, SlowIoView};
 use crate::out;
 
 /// Of one kind so many lines are written in each of these spans.
@@ -37,11 +37,15 @@ pub struct Line<'a> {
     pub id: Option<&'a str>,
     pub what: &'a str,
     pub detail: &'a str,
+    /// Of slow I/Os: the slowest.
+    pub slow: Option<&'a SlowIoView>,
 }
 
 /// Writes the log.
 pub struct Log {
     form: LogForm,
+    /// What is less urgent is not written.
+    level: Level,
     spans: RefCell<BTreeMap<&'static str, Span>>,
 }
 
@@ -91,10 +95,11 @@ impl Bounded {
 }
 
 impl Log {
-    /// One of this form.
-    pub fn new(form: LogForm) -> Self {
+    /// One of this form, for what is at least so urgent.
+    pub fn new(form: LogForm, level: Level) -> Self {
         Self {
             form,
+            level,
             spans: RefCell::default(),
         }
     }
@@ -126,11 +131,12 @@ impl Log {
             LogForm::Text => out::note(format_args!("{at} {kind} {what}: {detail}")),
             LogForm::Json => out::line_of_log(&Line {
                 at,
-                level: level(event.kind),
+                level: event.level.name(),
                 kind,
                 id: Some(&event.id),
                 what,
                 detail,
+                slow: event.slow.as_ref(),
             }),
         }
     }
@@ -144,6 +150,7 @@ impl Asker for Log {
     fn tell(&self, _: Progress) {}
 
     fn send(&self, event: Option<EventView>) -> bool {
+        let event = event.filter(|event| event.level <= self.level);
         let (is_written, left_out) = self.admit(Instant::now(), event.as_ref().map(|it| it.kind));
         for (kind, count) in left_out {
             out::note(format_args!(
@@ -157,29 +164,13 @@ impl Asker for Log {
     }
 }
 
-fn level(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::Refused
-        | EventKind::ConnectionEnded
-        | EventKind::Problem
-        | EventKind::Missed => "warning",
-        EventKind::Started
-        | EventKind::Connected
-        | EventKind::Disconnected
-        | EventKind::Changed
-        | EventKind::ProblemOver
-        | EventKind::Rebuild
-        | EventKind::RebuildOver => "info",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn many_of_a_kind_are_counted_and_others_are_written() {
-        let (log, start) = (Log::new(LogForm::Text), Instant::now());
+        let (log, start) = (Log::new(LogForm::Text, Level::Info), Instant::now());
         let admit = |after: u64, kind| log.admit(start + Duration::from_secs(after), kind);
         for _ in 0..LINES {
             assert_eq!(admit(0, Some(EventKind::Refused)), (true, Vec::new()));

@@ -30,6 +30,7 @@ mod out;
 mod perf;
 mod preflight;
 mod printable;
+mod protobuf;
 mod published;
 mod rights;
 mod serve;
@@ -42,6 +43,7 @@ mod table;
 mod takeover;
 mod top;
 mod units;
+mod why;
 
 use std::process::ExitCode;
 

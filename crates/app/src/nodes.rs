@@ -195,6 +195,11 @@ impl Nodes {
         Some(Rc::clone(place.switch.get_or_insert_with(make)))
     }
 
+    /// The switch before a device, if there is one.
+    pub fn known_switch(&self, device: NodeId) -> Option<Rc<Switch>> {
+        self.places.borrow().get(&device)?.switch.clone()
+    }
+
     fn get(&self, id: NodeId) -> Option<Node> {
         Some(self.places.borrow().get(&id)?.node.clone())
     }

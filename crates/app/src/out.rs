@@ -47,6 +47,7 @@ pub fn note(text: fmt::Arguments<'_>) {
         id: None,
         what: "target",
         detail: &text.to_string(),
+        slow: None,
     });
 }
 

@@ -96,7 +96,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let service = Arc::new(service);
     service.follow_migrations();
     if args.log != LogForm::Off {
-        let (followed, log) = (Arc::clone(&service), Log::new(args.log));
+        let (followed, log) = (Arc::clone(&service), Log::new(args.log, args.log_level));
         thread::spawn(move || followed.follow_events(&log));
     }
     let api_at = address.as_ref().and_then(|address| address.local().ok());
@@ -148,10 +148,26 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let _ = ended.recv();
     manager.tell(Condition::Stopping);
     drop((running, watching));
-    service.stop();
+    stop(
+        &service,
+        StdDuration::from_nanos(args.stop_within.0.as_ns()),
+    );
     // Behind it: whoever has a request at work is answered, and who comes meanwhile as well.
     drop(api);
     Ok(())
+}
+
+/// Ends serving. What takes too long is left: then this process ends at once, as with a second
+/// signal.
+fn stop(service: &Arc<Service>, most: StdDuration) {
+    if let Err(left) = service.stop_within(most) {
+        out::note(format_args!(
+            "not finished after {} s, and ended: {left}. Hosts repeat what was not acknowledged; this counts as an unsafe \
+             shutdown",
+            most.as_secs_f64()
+        ));
+        process::exit(1);
+    }
 }
 
 /// What signals ask for, served once the target has started.
@@ -367,7 +383,9 @@ fn start(
     });
     let configs = (0..cores).map(|core| core_config(core, args)).collect();
     let cores = Cores::start(&target, configs).map_err(System::Core)?;
-    Ok(Service::start(state, cores, target, Arc::clone(listening))?)
+    let slow_io = args.slow_io.0;
+    let listening = Arc::clone(listening);
+    Ok(Service::start(state, cores, target, listening, slow_io)?)
 }
 
 /// Opens the state store. That of a target whose process has just ended may be locked a moment

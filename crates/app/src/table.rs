@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::control::{FoundPartitionsView, Holds, ImportView, KindName, WhyDevice, WhyView};
+use crate::control::{FoundPartitionsView, Holds, ImportView, KindName};
 use crate::out::{say, say_line};
 use crate::units;
 
@@ -223,7 +223,7 @@ fn curve(points: &[Value]) -> Table {
     let mut table = Table::new(&["read_iops", "mean", "p50", "p95", "p99"]);
     for point in points {
         let mut row = vec![cell("read_iops", &point["read_iops"])];
-        let us = |key: &&str| point[key].as_f64().map(|us| format!("{us:.0} us"));
+        let us = |key: &&str| point[key].as_f64().map(units::microseconds);
         row.extend(latencies.iter().map(|key| us(key).unwrap_or_default()));
         table.row(row);
     }
@@ -384,70 +384,16 @@ fn print_promises(rows: &[Value], more: &[&str]) {
     for row in rows {
         let unit = row["unit"].as_str().unwrap_or_default();
         let cells = columns.iter().map(|column| match *column {
-            "promised" | "got" => figure(&row[*column], unit),
+            "promised" | "got" => match row[*column].as_u64() {
+                Some(value) => units::figure(value, unit),
+                None => "-".to_owned(),
+            },
             column => cell(column, &row[column]),
         });
         let why = cell("reason", &row["reason"]);
         table.row(cells.chain([why]).collect());
     }
     say_line!("promises in the last seconds\n{}", table.render());
-}
-
-/// A figure in its unit.
-fn figure(value: &Value, unit: &str) -> String {
-    match (value.as_u64(), unit) {
-        (None, _) => "-".to_owned(),
-        (Some(figure), "bytes_per_second") => units::bandwidth(figure as f64),
-        (Some(figure), "us") => format!("{figure} us"),
-        (Some(figure), _) => format!("{figure}/s"),
-    }
-}
-
-/// Prints where a tenant's latency comes from, device by device.
-pub fn print_why(why: &WhyView) {
-    say!("{}", why_text(why));
-}
-
-/// The same as text, lines of which end with a line break.
-pub fn why_text(why: &WhyView) -> String {
-    let devices = why.devices.iter();
-    devices
-        .map(|device| why_on_device(&why.tenant, device))
-        .collect()
-}
-
-fn why_on_device(tenant: &str, device: &WhyDevice) -> String {
-    let us = |value: f64| format!("{value:.0} us");
-    let who = format!("{tenant} on {} ({})", device.device, device.policy.name());
-    let Some(sampled) = device.sampled.as_ref().filter(|sampled| sampled.ios > 0) else {
-        return format!("{who}: no I/O in the last seconds\n\n");
-    };
-    let text = format!(
-        "{who}: {} I/Os, mean {}, p50 {}, p99 {}, p99.9 {}, max {}\n\
-         of the mean: {} receive, {} to be taken in, {} waiting for a turn, {} at the device, {} send\n",
-        sampled.ios,
-        us(sampled.mean_us),
-        us(sampled.p50_us),
-        us(sampled.p99_us),
-        us(sampled.p999_us),
-        us(sampled.max_us),
-        us(sampled.receive_us),
-        us(sampled.intake_us),
-        us(sampled.turn_us),
-        us(sampled.device_us),
-        us(sampled.send_us),
-    );
-    if sampled.causes.is_empty() {
-        return text + "nothing was in its way\n\n";
-    }
-    let columns = [("SHARE", true), ("OF THE MEAN", true), ("CAUSE", false)];
-    let mut table = Table::of(columns.map(|(name, numeric)| (name.to_owned(), numeric)));
-    for cause in &sampled.causes {
-        let share = format!("{:.1} %", cause.share * 100.0);
-        table.row(vec![share, us(cause.us), cause.cause.clone()]);
-    }
-    let table = table.render();
-    format!("{text}beyond what it takes when nothing is in the way:\n{table}\n")
 }
 
 /// A key as people read it: byte counts have a unit of their own.
@@ -474,7 +420,7 @@ fn cell(column: &str, value: &Value) -> String {
         {
             unit(units::bandwidth)
         }
-        Value::Number(us) if column == "latency_target" => format!("{us} us"),
+        Value::Number(_) if column == "latency_target" => unit(units::microseconds),
         Value::Object(keys) => keys
             .iter()
             .map(|(key, value)| format!("{} {}", named(key), cell(key, value)))
@@ -519,7 +465,7 @@ mod tests {
         assert_eq!(
             curve(rows).render(),
             "READ_IOPS   MEAN    P50     P95      P99\n\
-             \x20      68  85 us  80 us  121 us  1234 us\n\
+             \x20      68  85 us  80 us  121 us  1.23 ms\n\
              \x20    6800  90 us  88 us  130 us   200 us\n"
         );
     }

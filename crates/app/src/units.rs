@@ -242,6 +242,15 @@ pub fn microseconds(us: f64) -> String {
     }
 }
 
+/// A figure of a promise for people, in the unit that answers name beside it.
+pub fn figure(value: u64, unit: &str) -> String {
+    match unit {
+        "bytes_per_second" => bandwidth(value as f64),
+        "us" => microseconds(value as f64),
+        _ => format!("{value}/s"),
+    }
+}
+
 /// Whether it is a moment in UTC as [`utc`] writes it, or only the date of one: what is compared as
 /// text has to be written in one way.
 pub fn is_moment(text: &str) -> bool {
@@ -287,7 +296,7 @@ pub fn shown(key: &str, value: Option<&Value>) -> String {
         (_, Some(bytes)) if key.ends_with("bandwidth") => bandwidth(bytes as f64),
         (_, Some(bytes)) if ["from", "to"].contains(&key) => size(bytes),
         (_, Some(us)) if ["latency_target", "latency", "spread"].contains(&key) => {
-            format!("{us} us")
+            microseconds(us as f64)
         }
         (Some(Value::Object(keys)), _) => {
             let keys = keys.iter();

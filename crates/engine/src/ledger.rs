@@ -18,7 +18,9 @@
 
 mod account;
 mod causes;
+mod pace;
 mod recent;
+mod slow_io;
 mod stamps;
 mod tally;
 #[cfg(test)]
@@ -27,12 +29,18 @@ mod work;
 
 use flashyard_block::SystemWork;
 use flashyard_sched::{Ask, Cost, Roster, TenantId};
-use flashyard_time::{Duration, Histogram, Rng, Time};
+use flashyard_time::{Duration, Rng, Time};
 
 use account::Account;
+pub use account::Why;
+pub use causes::Cause;
+use pace::Pace;
+pub use pace::Slowness;
 pub use recent::{Moved, Recent};
-pub use stamps::Sample;
+use slow_io::SlowIos;
+pub use slow_io::{SlowAfter, SlowIo};
 pub(crate) use stamps::{Past, Spans};
+pub use stamps::{Sample, Stages};
 use tally::Tally;
 use work::{Done, History, bin, price, price_upkeep};
 
@@ -43,78 +51,6 @@ const LITTLE: u64 = 64;
 const VISIT: Duration = Duration::from_us(2);
 /// What may be spent of that at once.
 const BURST: Duration = Duration::from_ms(1);
-
-/// What made an I/O slow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// The rest of its command or its data were waited for: its host, or the network to it.
-    Receive,
-    /// It was here and had not come to the switch: memory that its tenant may use was waited for,
-    /// or room for answers that its host does not take, or others were latency-sensitive.
-    Intake,
-    /// It waited for its turn behind I/O of the same tenant.
-    OwnQueue,
-    /// It waited for its turn while this other tenant was served.
-    Turn(TenantId),
-    /// It waited while other tenants were served, each of whom had little of that time.
-    Others,
-    /// It waited for its turn while nobody was served: a limit of the tenant holds it back, or what
-    /// serves the others takes long.
-    Held,
-    /// The device was busy with other reads of the same tenant.
-    OwnReads,
-    /// The device was busy with other writes of the same tenant.
-    OwnWrites,
-    /// The device was busy with reads of this other tenant.
-    Reads(TenantId),
-    /// The device was busy with writes of this other tenant.
-    Writes(TenantId),
-    /// The pool was busy with garbage collection and metadata that writes of the same tenant have
-    /// caused.
-    OwnUpkeep,
-    /// The same that writes of this other tenant have caused.
-    Upkeep(TenantId),
-    /// It waited for its turn while work of the system was served.
-    SystemTurn(SystemWork),
-    /// The device was busy with work of the system.
-    System(SystemWork),
-    /// The device moved data on its own account, such as for garbage collection.
-    Housekeeping,
-    /// The device took long with nothing else to do that is known of.
-    Device,
-    /// Its answer waited for others to go with, or for its host or the network to take it.
-    Send,
-}
-
-/// Where the latency of a tenant came from recently. Sums are nanoseconds.
-#[derive(Clone, Debug)]
-pub struct Why {
-    /// Whose.
-    pub tenant: TenantId,
-    /// I/Os that ended.
-    pub ios: u64,
-    /// Nanoseconds from the first byte of its command to the last of its answer, of each.
-    pub latency: Histogram,
-    /// The same, stage by stage, of all.
-    pub stages: Stages,
-    /// What exceeded the least that it takes, of all, by cause; the largest first.
-    pub causes: Vec<(Cause, u64)>,
-}
-
-/// Time by stage, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stages {
-    /// Waiting for the rest of a command, or for data.
-    pub receive: u64,
-    /// Here, and not yet at the switch.
-    pub intake: u64,
-    /// Waiting for a turn.
-    pub turn: u64,
-    /// At the device.
-    pub device: u64,
-    /// From there until the answer has gone.
-    pub send: u64,
-}
 
 /// The books of one switch. There are as many accounts as there were tenants with I/O at a time.
 pub(crate) struct Ledger {
@@ -127,6 +63,8 @@ pub(crate) struct Ledger {
     chance: Rng,
     /// Who has done how much, while that is looked at.
     shares: Vec<(Cause, u64)>,
+    slow: SlowIos,
+    pace: Pace,
 }
 
 /// What there is of a tenant.
@@ -144,6 +82,8 @@ impl Default for Ledger {
             spent_until: Time::ZERO,
             chance: Rng::new(0),
             shares: Vec::new(),
+            slow: SlowIos::default(),
+            pace: Pace::new(),
         }
     }
 }
@@ -239,6 +179,8 @@ impl Ledger {
         };
         let times = u64::from(*times);
         let stages = spans.stages();
+        self.slow.look(io, &stages, times);
+        self.pace.count(io, spans.ended, stages.device, times);
         let account = &mut self.tenants[number].account;
         let excess = account.record(io, spans, &stages, times);
         account.charge(Cause::Receive, excess.receive * times);
@@ -272,6 +214,23 @@ impl Ledger {
     pub(crate) fn recent_of(&self, tenant: TenantId, now: Time) -> Option<Recent> {
         let number = self.tenants.find(tenant)?;
         self.tenants[number].account.recent(now)
+    }
+
+    /// From when on a sampled I/O of a tenant is slow; none is with nothing.
+    pub(crate) fn watch_slow(&mut self, tenant: TenantId, after: Option<SlowAfter>) {
+        self.slow.watch(tenant, after);
+    }
+
+    /// The slowest I/O of each tenant that had slow ones since this was asked last.
+    pub(crate) fn take_slow(&mut self) -> Vec<SlowIo> {
+        self.slow.take()
+    }
+
+    /// Whether the device, with so many I/Os at it now, is slower than usual.
+    pub(crate) fn slowness(&mut self, now: Time, here: usize) -> Option<Slowness> {
+        let done = self.tenants.iter().map(|(_, _, entry)| entry.tally.done());
+        let done = done.map(|done| done.reads + done.writes).sum();
+        self.pace.slowness(now, done, here)
     }
 
     /// Forgets a tenant that has gone.
@@ -382,30 +341,5 @@ impl Entry {
     /// What the device did for the tenant between two instants.
     fn within(&self, span: (Time, Time)) -> Done {
         self.account.within(span, self.tally.done())
-    }
-}
-
-impl Cause {
-    /// Whether it is the work of one other tenant.
-    fn is_named(self) -> bool {
-        matches!(
-            self,
-            Self::Turn(_) | Self::Reads(_) | Self::Writes(_) | Self::Upkeep(_)
-        )
-    }
-}
-
-impl Stages {
-    fn add(&mut self, more: &Self, times: u64) {
-        self.receive += more.receive * times;
-        self.intake += more.intake * times;
-        self.turn += more.turn * times;
-        self.device += more.device * times;
-        self.send += more.send * times;
-    }
-
-    /// All of it.
-    pub fn all(&self) -> u64 {
-        self.receive + self.intake + self.turn + self.device + self.send
     }
 }

@@ -52,7 +52,7 @@ pub use alive::Alive;
 pub use config::{ConfigError, Limits, NamespaceSpec, SubsystemNames, TargetConfig, TenantSpec};
 pub use handle::DeviceHandle;
 pub use host_event::{Follower, HostEvent, HostEventController, HostEventKind};
-pub use ledger::{Cause, Moved, Recent, Sample, Stages, Why};
+pub use ledger::{Cause, Moved, Recent, Sample, SlowAfter, SlowIo, Slowness, Stages, Why};
 pub use snapshot::{
     ControllerSnapshot, Counters, Life, NamespaceSnapshot, Snapshot, TenantSnapshot,
 };

@@ -20,7 +20,9 @@ use flashyard_sched::{Ask, Cost, Credit, Gauge, IoId, Next, Outcome, Policy, Sha
 use flashyard_time::Time;
 
 use crate::credit::{Accounts, Book};
-use crate::ledger::{Ledger, Past, Recent, Sample, Spans, Why, booked};
+use crate::ledger::{
+    Ledger, Past, Recent, Sample, SlowAfter, SlowIo, Slowness, Spans, Why, booked,
+};
 use crate::traffic::{Meter, Traffic};
 
 /// A policy at work, on the core that is the home of its device.
@@ -106,7 +108,10 @@ impl Switch {
     pub fn forget(self: &Rc<Self>, tenant: TenantId) {
         let now = self.rt.turn_time();
         self.policy.borrow_mut().forget(now, tenant);
-        self.ledger.borrow_mut().forget(tenant);
+        let mut ledger = self.ledger.borrow_mut();
+        ledger.forget(tenant);
+        ledger.watch_slow(tenant, None);
+        drop(ledger);
         self.gone.borrow_mut().remove(&tenant);
         self.credits.forget(tenant);
         self.pump();
@@ -121,6 +126,31 @@ impl Switch {
     pub fn why(&self, tenant: TenantId) -> Option<Why> {
         let now = self.rt.turn_time();
         self.ledger.borrow_mut().why(tenant, now)
+    }
+
+    /// From when on a sampled I/O of `tenant` is one that [`Switch::take_slow`] tells of; none is
+    /// with nothing.
+    pub fn watch_slow(&self, tenant: TenantId, after: Option<SlowAfter>) {
+        self.ledger.borrow_mut().watch_slow(tenant, after);
+    }
+
+    /// The slowest I/O of each tenant that had slow ones since this was asked last.
+    pub fn take_slow(&self) -> Vec<SlowIo> {
+        self.ledger.borrow_mut().take_slow()
+    }
+
+    /// How many I/Os have had their turn and not ended.
+    pub fn at_device(&self) -> usize {
+        let places = self.places.borrow();
+        places.table.len() - places.free.len() - self.queued.get()
+    }
+
+    /// How the device is slower than it usually is, if it is. To be asked every few seconds: of an
+    /// I/O that never ends it is only known that it was here when that was asked before.
+    pub fn slowness(&self) -> Option<Slowness> {
+        let here = self.at_device();
+        let now = self.rt.turn_time();
+        self.ledger.borrow_mut().slowness(now, here)
     }
 
     /// What each tenant got in the last seconds, of those that got something or wait for it.

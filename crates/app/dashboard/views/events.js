@@ -6,9 +6,9 @@ import { commandLine } from "../command.js";
 import { section, state, withCode } from "../parts.js";
 import { table } from "../table.js";
 
-const KINDS = ["started", "connected", "disconnected", "refused", "connection-ended", "changed", "problem", "problem-over", "rebuild", "rebuild-over", "missed"];
+const KINDS = ["started", "connected", "disconnected", "refused", "connection-ended", "changed", "problem", "problem-over", "rebuild", "rebuild-over", "slow-io", "missed"];
 const SHOWN = new Set(["tenant", "device", "pool"]);
-const STATES = { problem: "degraded", "problem-over": "healthy", refused: "degraded", "connection-ended": "degraded", rebuild: "rebuilding" };
+const STATES = { problem: "degraded", "problem-over": "healthy", refused: "degraded", "slow-io": "degraded", "connection-ended": "degraded", rebuild: "rebuilding" };
 
 export default function events(world) {
   const kind = KINDS.includes(at("kind")) ? at("kind") : "";

@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::control::{ErrorKind, EventView, HasKind, Progress};
+use super::accept;
+use crate::control::{ErrorKind, EventView, HasKind, MetricsText, Progress};
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,11 +73,8 @@ pub(super) enum Text {
     /// A part of a list, and where the next one is.
     Part(String, HeaderValue),
     /// For Prometheus.
-    Metrics(String),
+    Metrics(MetricsText),
 }
-
-/// What Prometheus knows OpenMetrics text by.
-pub(super) const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl IntoResponse for Text {
     fn into_response(self) -> Answered {
@@ -88,7 +86,10 @@ impl IntoResponse for Text {
                 answer.headers_mut().insert(header::LINK, next);
                 answer
             }
-            Self::Metrics(text) => of(StatusCode::OK, METRICS, text),
+            Self::Metrics(MetricsText::Text(text)) => of(StatusCode::OK, accept::TEXT, text),
+            Self::Metrics(MetricsText::Protobuf(bytes)) => {
+                of(StatusCode::OK, accept::PROTOBUF, bytes)
+            }
         }
     }
 }
@@ -102,8 +103,8 @@ pub(super) fn page_of(kind: &'static str, text: String) -> Answered {
     answer
 }
 
-fn of(status: StatusCode, kind: &'static str, text: String) -> Answered {
-    let mut answer = Response::new(Body::from(text));
+fn of(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Answered {
+    let mut answer = Response::new(body.into());
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -126,8 +127,13 @@ impl Update {
         match self {
             Self::Progress(progress) => named("progress", &text(&progress)),
             Self::Done(
-                Text::Json(view) | Text::Made(view) | Text::Part(view, _) | Text::Metrics(view),
+                Text::Json(view)
+                | Text::Made(view)
+                | Text::Part(view, _)
+                | Text::Metrics(MetricsText::Text(view)),
             ) => named("done", &view),
+            // Whoever follows accepts events, and so not this.
+            Self::Done(Text::Metrics(MetricsText::Protobuf(_))) => named("done", ""),
             Self::Failed(problem) => named("failed", &text(&problem)),
             Self::Happened(event) => named("event", &text(&event)).id(event.id),
             Self::Beat => Event::default().comment("nothing new"),

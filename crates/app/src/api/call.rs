@@ -28,16 +28,16 @@ impl Call {
     /// How a request is asked.
     pub(super) fn of(request: &Request) -> Self {
         match request {
-            Request::Status => get("/status".to_owned()),
+            Request::Status(page) => get("/status".to_owned()).with(&part(page, None)),
             Request::Health(HealthAsk::Show) => get("/health".to_owned()),
             Request::Health(HealthAsk::Mute(code, seconds)) => {
                 let seconds = *seconds;
                 put(muted(*code), MuteFor { seconds }.text())
             }
             Request::Health(HealthAsk::Unmute(code)) => delete(muted(*code)),
-            Request::Metrics => get("/metrics".to_owned()),
-            Request::Traffic => get("/traffic".to_owned()),
-            Request::Activity => get("/activity".to_owned()),
+            Request::Metrics(_) => get("/metrics".to_owned()),
+            Request::Traffic(page) => get("/traffic".to_owned()).with(&part(page, None)),
+            Request::Activity(page) => get("/activity".to_owned()).with(&part(page, None)),
             Request::Events(ask) => Self {
                 follow: ask.follow,
                 ..get("/events".to_owned()).with(&Query {

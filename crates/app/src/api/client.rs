@@ -19,7 +19,8 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::answer::{METRICS, Problem, text};
+use super::accept;
+use super::answer::{Problem, text};
 use super::call::Call;
 use super::parts::query_of_link;
 use super::place::Place;
@@ -163,7 +164,7 @@ async fn exchange(
 /// The view that an answer is, as JSON.
 async fn whole(answer: Response<Incoming>) -> Result<Vec<u8>, AskError> {
     let kind = answer.headers().get(CONTENT_TYPE);
-    let is_text = kind.is_some_and(|kind| kind == METRICS);
+    let is_text = kind.is_some_and(|kind| kind == accept::TEXT);
     let body = answer.into_body().collect().await.map_err(lost)?.to_bytes();
     Ok(match is_text {
         true => text(&String::from_utf8_lossy(&body)).into_bytes(),

@@ -112,7 +112,10 @@ fn parameters(operation: &Operation, query: &Value) -> Vec<Value> {
 
 fn content(operation: &Operation, answers: &mut SchemaGenerator) -> Value {
     match operation.path {
-        "/metrics" => json!({ "application/openmetrics-text": { "schema": { "type": "string" } } }),
+        "/metrics" => json!({
+            "application/openmetrics-text": { "schema": { "type": "string" } },
+            "application/vnd.google.protobuf": { "schema": { "type": "string", "format": "binary" } },
+        }),
         _ => json!({ "application/json": { "schema": (operation.answer)(answers) } }),
     }
 }

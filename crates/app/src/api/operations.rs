@@ -101,8 +101,8 @@ macro_rules! operations {
 }
 
 operations! {
-    GET "/status" [] "Everything at a glance."
-        -> of::<StatusView> => |_| Ok(Request::Status);
+    GET "/status" ["limit", "after"] "Everything at a glance; with `limit` only so many tenants, and of other rows as many."
+        -> of::<StatusView> => |p| Ok(Request::Status(p.page()?));
     GET "/health" [] "What is wrong, by stable codes, and what to do."
         -> of::<HealthView> => |_| {
         Ok(Request::Health(HealthAsk::Show))
@@ -115,12 +115,15 @@ operations! {
         -> of::<()> => |p| {
         Ok(Request::Health(HealthAsk::Unmute(p.code()?)))
     };
-    GET "/metrics" [] "Figures for Prometheus, as OpenMetrics text."
-        -> of::<String> => |_| Ok(Request::Metrics);
-    GET "/traffic" [] "What came to volumes since the target started, and how long it took."
-        -> of::<TrafficView> => |_| Ok(Request::Traffic);
-    GET "/activity" [] "What goes on: tenants and what was in their way in the last seconds, cores, connections."
-        -> of::<ActivityView> => |_| Ok(Request::Activity);
+    GET "/metrics" []
+        "Figures for Prometheus, as OpenMetrics text; as protobuf, with native histograms, for those who accept that."
+        -> of::<String> => |p| Ok(Request::Metrics(p.metrics));
+    GET "/traffic" ["limit", "after"]
+        "What came to volumes since the target started, and how long it took; with `limit` those of so many tenants."
+        -> of::<TrafficView> => |p| Ok(Request::Traffic(p.page()?));
+    GET "/activity" ["limit", "after"]
+        "What goes on: tenants and what was in their way in the last seconds, cores, connections; with `limit` so many tenants."
+        -> of::<ActivityView> => |p| Ok(Request::Activity(p.page()?));
     GET "/events" ["after"]
         "What has happened, after the event `after`; as `text/event-stream` also what is still to come."
         -> of::<EventsView> => |p| {
@@ -187,10 +190,10 @@ operations! {
             progress: p.follow,
         })
     };
-    POST "/arrays" [] "Makes a device of others, and a pool on it."
-        (NewArray) -> made_on_devices => |_, new| {
+    POST "/arrays" ["if_missing"] "Makes a device of others, and a pool on it."
+        (NewArray) -> made_on_devices => |p, new| {
         let NewArray { of, how } = new;
-        Ok(Request::CreateArray { of: Box::new(of), how })
+        Ok(p.create(Request::CreateArray { of: Box::new(of), how }))
     };
     POST "/arrays/{name}" [] "Changes the members of an array, or starts work on it."
         (ArrayChange) -> either::<PoolView, DeviceView> => |p, change| {
@@ -367,16 +370,16 @@ operations! {
         let page = p.page()?;
         Ok(Request::AskSnapshots(SnapshotAsk::List(p.query.volume, page)))
     };
-    POST "/snapshots" [] "Makes snapshots of several volumes at one moment."
-        {list of SnapshotName} -> of::<Vec<SnapshotView>> => |_, all| {
-        Ok(Request::ChangeSnapshot(SnapshotChange::Create(all)))
+    POST "/snapshots" ["if_missing"] "Makes snapshots of several volumes at one moment."
+        {list of SnapshotName} -> of::<Vec<SnapshotView>> => |p, all| {
+        Ok(p.create(Request::ChangeSnapshot(SnapshotChange::Create(all))))
     };
 
     GET "/functions" ["limit", "after"] "All functions, by name."
         -> of::<Vec<FunctionView>> => |p| Ok(Request::List(KindName::Function, p.page()?));
-    POST "/functions" [] "Makes functions, all of them or none."
-        {list of FunctionSpec} -> either::<FunctionView, Vec<FunctionView>> => |_, specs| {
-        Ok(Request::CreateFunctions(specs))
+    POST "/functions" ["if_missing"] "Makes functions, all of them or none."
+        {list of FunctionSpec} -> either::<FunctionView, Vec<FunctionView>> => |p, specs| {
+        Ok(p.create(Request::CreateFunctions(specs)))
     };
     GET "/functions/{name}" [] "One function."
         -> of::<FunctionView> => |p| Ok(Request::Show(KindName::Function, p.name));

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::text;
 use crate::control::{
-    ArrayHow, ArrayOf, AuditAsk, ErrorKind, HasKind, HealthCode, How, LIMIT_MAX, NewVersion,
-    NotASnapshot, Page, Request, SnapshotName,
+    ArrayHow, ArrayOf, AuditAsk, ErrorKind, HasKind, HealthCode, How, LIMIT_MAX, MetricsForm,
+    NewVersion, NotASnapshot, Page, Request, SnapshotName,
 };
 use crate::spec::{CompressionName, Document, FaultSpec, KeyText, PolicyName, PoolSpec, Size};
 use crate::units;
@@ -30,6 +30,8 @@ pub(super) struct Parts {
     body: Vec<u8>,
     /// The client wants to know how far it is.
     pub(super) follow: bool,
+    /// In which form it takes figures for Prometheus.
+    pub(super) metrics: MetricsForm,
 }
 
 /// All that may be in a query.
@@ -230,7 +232,13 @@ impl Parts {
             query: serde_urlencoded::from_str(query).map_err(refused)?,
             body: body.to_vec(),
             follow,
+            metrics: MetricsForm::default(),
         })
+    }
+
+    /// Figures for Prometheus are wanted like this.
+    pub(super) fn in_form(self, metrics: MetricsForm) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Whoever comes back names the last event that they have got.

@@ -18,6 +18,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::spawn_blocking;
 
+use super::accept;
 use super::access::Peer;
 use super::answer::{Problem, Text, Update, event_stream, events, page_of, text};
 use super::dashboard;
@@ -206,6 +207,7 @@ fn understand(operation: &Operation, asked: Asked, body: &[u8]) -> Result<Unders
     let last = last.and_then(|id| id.to_str().ok()).map(str::to_owned);
     let request = parts
         .map(|parts| parts.after_event(last))
+        .map(|parts| parts.in_form(accept::metrics(&asked.headers)))
         .and_then(operation.read)
         .map_err(|why| Problem::of(&why))?;
     Ok(Understood {
@@ -340,7 +342,7 @@ where
 {
     match serve(request, client) {
         Ok(view) => Ok(match (view.metrics(), view.next()) {
-            (Some(metrics), _) => Text::Metrics(metrics.to_owned()),
+            (Some(metrics), _) => Text::Metrics(metrics.clone()),
             (None, Some(next)) => Text::Part(text(&view), query.link_behind(next)),
             (None, None) if view.is_made() => Text::Made(text(&view)),
             (None, None) => Text::Json(text(&view)),

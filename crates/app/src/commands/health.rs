@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{place, run, show};
 use crate::api;
 use crate::cli::{HealthArgs, HealthCommand, Reach, StatusArgs};
-use crate::control::{HealthAsk, HealthState, HealthView, Request};
+use crate::control::{HealthAsk, HealthState, HealthView, MetricsForm, Page, Request};
 use crate::failure::{Failure, Found};
 use crate::json;
 use crate::out::{say, say_line};
@@ -28,20 +28,28 @@ pub fn health(args: &HealthArgs) -> Result<(), Failure> {
 
 /// `flashyard metrics`.
 pub fn metrics(reach: &Reach) -> Result<(), Failure> {
-    show(reach, &Request::Metrics, |text: &String| say!("{text}"))
+    show(
+        reach,
+        &Request::Metrics(MetricsForm::Text),
+        |text: &String| say!("{text}"),
+    )
 }
 
 /// `flashyard status`.
 pub fn status(args: &StatusArgs) -> Result<(), Failure> {
     match args.check {
         true => check(&args.reach),
-        false => show(&args.reach, &Request::Status, |status: &Value| {
-            if let Ok(health) = HealthView::deserialize(status) {
-                print_health(&health);
-                say_line!();
-            }
-            table::print_status(status);
-        }),
+        false => show(
+            &args.reach,
+            &Request::Status(Page::default()),
+            |status: &Value| {
+                if let Ok(health) = HealthView::deserialize(status) {
+                    print_health(&health);
+                    say_line!();
+                }
+                table::print_status(status);
+            },
+        ),
     }
 }
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::health::HealthState;
-use super::view::{PromiseState, PromiseView};
+use super::promises::{PromiseState, PromiseView};
 use super::why::CauseView;
 use crate::spec::{ClassName, PolicyName, RatesSpec, Span};
 
@@ -31,6 +31,9 @@ pub struct ActivityView {
     pub connections: Vec<ConnectionActivity>,
     /// Cores that do not answer: of their devices there is nothing.
     pub silent_cores: Vec<usize>,
+    /// If there are more tenants, the one that the next part is behind.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// A tenant: what it is promised, and what was in its way.

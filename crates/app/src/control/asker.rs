@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::events::EventView;
+use super::metrics::MetricsText;
 
 /// How far something is that takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +43,7 @@ impl Asker for () {
 /// What is answered: JSON, but for what other programs have a form of their own.
 pub trait Shows: Serialize + 'static {
     /// Figures for Prometheus, instead of JSON.
-    fn metrics(&self) -> Option<&str> {
+    fn metrics(&self) -> Option<&MetricsText> {
         None
     }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::view::{Condition, Health};
+use super::condition::{Condition, Health};
 use crate::spec::{DoorbellName, SocketMode};
 
 /// A function.

@@ -80,6 +80,8 @@ pub enum HealthCode {
     RedundancyLost,
     /// Copies disagree and nothing says which is right.
     CopiesDisagree,
+    /// A device takes many times as long as usual for no more I/O, or ends nothing.
+    DeviceSlow,
     /// A mapped pool has less than a quarter of its space left.
     PoolNearlyFull,
     /// A tenant has less than a quarter of its quota in a pool left.
@@ -133,6 +135,10 @@ impl HealthCode {
             Self::ConfigurationNotApplied => "mend the file, then `flashyard apply` it",
             Self::RedundancyLost => "`flashyard pool replace` or `pool add --spare`",
             Self::CopiesDisagree => "write the blocks again, or restore them from a backup",
+            Self::DeviceSlow => {
+                "see to the drive, its cable or the network to it, and to what writes to it \
+                 (`flashyard why TENANT`)"
+            }
             Self::GuaranteeOversold => "lower guarantees with `flashyard tenant set`",
             Self::GuaranteeUnverified => "measure the device with `flashyard device calibrate`",
             Self::GuaranteeIgnored => "`flashyard device set DEVICE --policy fair`",

@@ -17,6 +17,9 @@ pub struct TrafficView {
     pub volumes: Vec<TrafficRow>,
     /// Cores that do not answer: of their devices there is nothing.
     pub silent_cores: Vec<usize>,
+    /// If there are more tenants, the one that the next part is behind.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// What came to a volume.

@@ -1,7 +1,6 @@
 //! What requests are answered with: a type for each answer, whose fields stand in the order in
 //! which people and programs see them. The socket makes JSON of them; `table.rs` prints that.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use schemars::JsonSchema;
@@ -11,12 +10,15 @@ use super::activity::ActivityView;
 use super::arrays::ArrayView;
 use super::asker::Shows;
 use super::audit::AuditRecord;
+use super::condition::{Condition, Health};
 use super::events::EventsView;
 use super::functions::{FunctionRow, FunctionView};
 use super::health::HealthView;
+use super::metrics::MetricsText;
 use super::migration::MigrationView;
 use super::page::Listed;
 use super::plan::AppliedView;
+use super::promises::{PromiseState, PromiseView};
 use super::snapshots::{DiffView, SnapshotView, StoredView};
 use super::space::{QuotaView, SpaceView};
 use super::traffic::TrafficView;
@@ -39,8 +41,9 @@ pub enum View {
     Made(Box<View>),
     /// What is wrong.
     Health(HealthView),
-    /// Figures for Prometheus, as text.
-    Metrics(String),
+    /// Figures for Prometheus.
+    #[schemars(with = "String")]
+    Metrics(MetricsText),
     /// What came to volumes.
     Traffic(Box<TrafficView>),
     /// What goes on.
@@ -80,7 +83,7 @@ pub enum View {
 }
 
 impl Shows for View {
-    fn metrics(&self) -> Option<&str> {
+    fn metrics(&self) -> Option<&MetricsText> {
         match self {
             Self::Metrics(text) => Some(text),
             _ => None,
@@ -96,6 +99,9 @@ impl Shows for View {
             Self::List(part) => part.next.as_deref(),
             Self::Snapshots(part) => part.next.as_deref(),
             Self::Audit(part) => part.next.as_deref(),
+            Self::Status(part) => part.next.as_deref(),
+            Self::Traffic(part) => part.next.as_deref(),
+            Self::Activity(part) => part.next.as_deref(),
             _ => None,
         }
     }
@@ -113,34 +119,6 @@ impl View {
         }
         self
     }
-}
-
-/// How something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Condition {
-    Online,
-    /// It cannot; its fault says why.
-    Unavailable,
-    /// A volume whose space is being cleaned.
-    Creating,
-    /// A device for partitions whose file has no space left.
-    Full,
-    /// A partition that takes no more writes; a pool that can only be read, and what is on it.
-    ReadOnly,
-    /// Online, on a device that injects faults on purpose.
-    InjectsFaults,
-    /// Online, with fewer copies than there are to be.
-    Degraded,
-}
-
-/// How something is, and what is wrong with it.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct Health {
-    pub state: Condition,
-    /// What is wrong, and what to do.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fault: Option<String>,
 }
 
 /// A device: what it was asked to be, with what holds where nothing was said, and what it is.
@@ -381,59 +359,6 @@ pub enum GuaranteeState {
     Ignored,
 }
 
-/// A promise beside what the tenant got of it in the last seconds.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct PromiseView {
-    pub tenant: String,
-    /// Guarantees hold for each device by itself.
-    pub device: String,
-    /// The key of the promise: a rate of the guarantee, or `latency_target`.
-    pub promise: Cow<'static, str>,
-    /// What both figures are in: `per_second`, `bytes_per_second` or `us`.
-    pub unit: Cow<'static, str>,
-    pub promised: u64,
-    /// Of latency, what 99 of 100 latency-sensitive I/Os stayed under; nothing without any.
-    pub got: Option<u64>,
-    /// Nothing while the device is not open, or its core does not answer.
-    pub state: Option<PromiseState>,
-    /// What keeps the tenant from more; nothing where nothing is known to.
-    pub limited_by: Option<LimitedBy>,
-    /// The tenant that it waited for the most.
-    pub neighbour: Option<String>,
-    /// The same in words.
-    pub reason: Option<String>,
-}
-
-/// Whether a promise was kept in the last seconds, the worst last.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum PromiseState {
-    /// The tenant did not ask for so much.
-    NotAskedFor,
-    Kept,
-    Missed,
-}
-
-/// What keeps a tenant from getting more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum LimitedBy {
-    /// What its hosts ask for, and how much of it at a time.
-    OwnDemand,
-    /// Its own limit.
-    OwnLimit,
-    /// What the device takes for its I/O without that of others.
-    Device,
-    /// Other tenants.
-    Neighbour,
-    /// What the device does on its own account: a rebuild, a scrub, a volume that moves.
-    SystemWork,
-    /// Hosts that take or send data slowly, or the network to them.
-    NetworkOrHost,
-}
-
 /// A volume.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct VolumeView {
@@ -527,6 +452,9 @@ pub struct StatusView {
     pub faults: Vec<FaultRow>,
     /// What cost hosts a connection.
     pub events: Vec<EventRow>,
+    /// If there are more tenants, the one that the next part is behind.
+    #[serde(skip)]
+    pub next: Option<String>,
 }
 
 /// The target as a whole.

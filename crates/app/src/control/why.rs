@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::promises::PromiseView;
 use crate::spec::PolicyName;
 
 /// Where the latency of a tenant comes from.
@@ -22,6 +23,9 @@ pub struct WhyDevice {
     /// What was sampled; nothing if the device has not met the tenant.
     #[serde(flatten)]
     pub sampled: Option<Sampled>,
+    /// What the tenant is promised here, beside what it got in the last seconds; the worst first.
+    #[serde(default)]
+    pub promises: Vec<PromiseView>,
     /// What the policy tells of the device and the tenant, by name.
     #[serde(serialize_with = "as_map", skip_deserializing)]
     #[schemars(with = "BTreeMap<String, f64>")]

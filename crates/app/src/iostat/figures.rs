@@ -278,6 +278,7 @@ mod tests {
             bounds_us: vec![Some(10.0), Some(20.0), Some(40.0), None],
             volumes,
             silent_cores: Vec::new(),
+            next: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What goes on at this moment: each core is asked once, and looks at its tenants a few at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flashyard_block::TenantId;
@@ -13,8 +13,8 @@ use super::policies::PolicyPlan;
 use super::switches::view_cause;
 use super::work::Work;
 use crate::control::{
-    ActivityView, ConnectionActivity, CoreActivity, DeviceActivity, TenantActivity, TenantOnDevice,
-    View,
+    ActivityView, ConnectionActivity, CoreActivity, DeviceActivity, Page, TenantActivity,
+    TenantOnDevice, View,
 };
 use crate::cores::{self, CoreState};
 use crate::graph::NodeId;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_us(50);
 const CAUSES_MOST: usize = 3;
 
 /// A device with the tenants that have volumes on it.
-type Asked = (NodeId, PolicyPlan, Vec<TenantId>);
+pub(super) type Asked = (NodeId, PolicyPlan, Vec<TenantId>);
 
 /// What a core tells.
 struct Told {
@@ -39,8 +39,9 @@ struct Told {
 }
 
 impl Work<'_> {
-    /// What goes on, for programs.
-    pub(super) fn view_activity(&mut self) -> View {
+    /// What goes on, of a part of the tenants, for programs. All are looked at for that: what is
+    /// wrong is a matter of all.
+    pub(super) fn view_activity(&mut self, page: &Page) -> View {
         let until = cores::patience();
         let send = |(core, asked): (usize, Vec<Asked>)| {
             let reply = self
@@ -84,7 +85,7 @@ impl Work<'_> {
         let health = self.view_health(&silent_cores, &promises);
         let counting = health.problems.iter().filter(|it| it.muted_until.is_none());
         let cores = snapshot.connections_per_core.iter().enumerate();
-        View::Activity(Box::new(ActivityView {
+        let whole = ActivityView {
             starts: self.service.run.life().starts,
             run_seconds: self.service.run.this().as_secs_f64(),
             health: health.health,
@@ -104,11 +105,13 @@ impl Work<'_> {
                 .map(ConnectionActivity::from)
                 .collect(),
             silent_cores,
-        }))
+            next: None,
+        };
+        View::Activity(Box::new(part_of(whole, page)))
     }
 
     /// What each core is asked; one without devices too, for its time.
-    fn devices_by_core(&self) -> BTreeMap<usize, Vec<Asked>> {
+    pub(super) fn devices_by_core(&self) -> BTreeMap<usize, Vec<Asked>> {
         let mut by_core: BTreeMap<usize, Vec<Asked>> = (0..self.cores.count())
             .map(|core| (core, Vec::new()))
             .collect();
@@ -176,6 +179,30 @@ impl Work<'_> {
         });
         all.collect()
     }
+}
+
+/// A part of the tenants, with the devices that they have volumes on and their connections; those
+/// of nobody are in the first part.
+fn part_of(mut activity: ActivityView, page: &Page) -> ActivityView {
+    if *page == Page::default() {
+        return activity;
+    }
+    let after = page.after.as_deref();
+    let mut tenants = activity.tenants;
+    tenants.retain(|it| after.is_none_or(|after| *it.tenant > *after));
+    tenants.sort_by(|one, other| one.tenant.cmp(&other.tenant));
+    let part = page.take(tenants.into_iter().map(|it| (it.tenant.clone(), it)));
+    (activity.tenants, activity.next) = (part.rows, part.next);
+    let shown: BTreeSet<&str> = activity.tenants.iter().map(|it| &*it.tenant).collect();
+    let devices = activity.tenants.iter().flat_map(|it| &it.devices);
+    let devices: BTreeSet<&str> = devices.map(|it| &*it.device).collect();
+    let is_shown = |connection: &ConnectionActivity| match &connection.tenant {
+        Some(tenant) => shown.contains(&**tenant),
+        None => after.is_none(),
+    };
+    activity.devices.retain(|it| devices.contains(&*it.device));
+    activity.connections.retain(is_shown);
+    activity
 }
 
 /// Looks at devices of a core, and at the time that it has taken.

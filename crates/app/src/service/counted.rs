@@ -180,7 +180,7 @@ mod tests {
             cores: 1,
         });
         let cores = Cores::start(&target, vec![uring::Config::default()]).expect("a core");
-        Service::start(state, cores, target, Arc::default()).expect("it starts")
+        Service::start(state, cores, target, Arc::default(), Span::ZERO).expect("it starts")
     }
 
     /// Without an end in order: what was written while the target ran is what the next run goes on

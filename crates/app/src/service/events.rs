@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flashyard_engine::{HostEvent, HostEventKind, Target};
 
-use crate::control::{Asker, EventKind, EventView, EventsAsk, EventsView, View};
+use crate::control::{
+    Asker, EventKind, EventView, EventsAsk, EventsView, HealthState, Level, SlowIoView, View,
+};
 use crate::units;
 
 pub(super) use watch::Seen;
@@ -60,6 +62,32 @@ impl Events {
 
     /// Something has happened.
     pub(super) fn add(&self, kind: EventKind, what: &str, detail: &str) {
+        self.add_at(kind.level(), kind, (what, detail), None);
+    }
+
+    /// Sampled I/Os took long.
+    pub(super) fn add_slow(&self, slow: SlowIoView) {
+        let kind = EventKind::SlowIo;
+        let (what, detail) = (format!("tenant {}", slow.tenant), slow.text());
+        self.add_at(kind.level(), kind, (&what, &detail), Some(slow));
+    }
+
+    /// Something is wrong that makes this of the target.
+    fn add_problem(&self, severity: HealthState, what: &str, detail: &str) {
+        let level = match severity {
+            HealthState::Failed => Level::Error,
+            HealthState::Healthy | HealthState::Degraded => Level::Warning,
+        };
+        self.add_at(level, EventKind::Problem, (what, detail), None);
+    }
+
+    fn add_at(
+        &self,
+        level: Level,
+        kind: EventKind,
+        (what, detail): (&str, &str),
+        slow: Option<SlowIoView>,
+    ) {
         let mut log = self.lock();
         if log.kept.len() == KEPT {
             log.kept.pop_front();
@@ -69,9 +97,11 @@ impl Events {
             id: self.id(log.last),
             at: now(),
             kind,
+            level,
             what: what.to_owned(),
             detail: detail.to_owned(),
             missed: None,
+            slow,
         };
         log.kept.push_back(event);
         drop(log);
@@ -162,9 +192,11 @@ impl Events {
             id: self.id(number),
             at: now(),
             kind: EventKind::Missed,
+            level: EventKind::Missed.level(),
             what: "events".to_owned(),
             detail,
             missed,
+            slow: None,
         }
     }
 

@@ -114,6 +114,10 @@ impl Work<'_> {
 
     fn find_in_devices(&self, found: &mut Found) {
         for id in self.graph.all(Kind::Device) {
+            if let Some(detail) = self.slow_detail(id) {
+                let name = self.graph.name(id);
+                found.add(HealthCode::DeviceSlow, format!("device {name}"), detail);
+            }
             if let Some(partition) = self.view_partition(id) {
                 found.add_condition(KindName::Partition, &partition.name, &partition.health);
                 continue;

@@ -2,191 +2,33 @@
 //! asks for (`metrics.rs`): base units, counters that end in `_total`, and labels with few values.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use flashyard_engine::{Timed, Traffic};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, NoLabelSet, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
 
+use super::figures::{Figures, Spread};
+use super::native;
 use super::observed::Observed;
 use super::work::Work;
-use crate::control::{HealthState, KindName, PromiseState, StatusView, View};
+use crate::control::{
+    HealthState, KindName, MetricsForm, MetricsText, Page, PromiseState, StatusView, View,
+};
 use crate::graph::NodeId;
-use crate::metrics::{self, Counter, Gauge, Metric, Times};
+use crate::metrics;
 use crate::state::Kind;
-
-/// Names and values of labels.
-type Labels = Vec<(&'static str, String)>;
-
-/// One name with all its rows.
-#[derive(Debug)]
-struct Family {
-    name: &'static str,
-    help: &'static str,
-    rows: Rows,
-}
-
-#[derive(Debug)]
-enum Rows {
-    Counter(Vec<(Labels, u64)>),
-    Gauge(Vec<(Labels, f64)>),
-    /// Of times.
-    Histogram(Vec<(Labels, Spread)>),
-}
-
-/// How times are spread: their sum in seconds, and how many there are in each bucket.
-#[derive(Debug)]
-struct Spread {
-    sum: f64,
-    buckets: Vec<(f64, u64)>,
-}
-
-/// Of the doublings that are counted, the bounds of those that are shown: 20 us to 1.3 s. Few, for
-/// each is a row of each tenant, device, direction and stage.
-const SHOWN_NS: [u64; 12] = [
-    5 << 12,
-    5 << 13,
-    5 << 14,
-    5 << 15,
-    5 << 16,
-    5 << 17,
-    5 << 18,
-    5 << 19,
-    5 << 20,
-    5 << 22,
-    5 << 25,
-    5 << 28,
-];
-
-impl Spread {
-    fn new(sum_ns: u64, counts: &[u64]) -> Self {
-        let mut buckets: Vec<(f64, u64)> = SHOWN_NS
-            .iter()
-            .map(|bound| (*bound as f64 / 1e9, 0))
-            .chain([(f64::INFINITY, 0)])
-            .collect();
-        for (bound, count) in Traffic::bounds_ns().zip(counts) {
-            let shown = SHOWN_NS
-                .iter()
-                .position(|shown| bound.is_some_and(|bound| bound <= *shown));
-            buckets[shown.unwrap_or(SHOWN_NS.len())].1 += count;
-        }
-        Self {
-            sum: sum_ns as f64 / 1e9,
-            buckets,
-        }
-    }
-
-    fn count(&self) -> u64 {
-        self.buckets.iter().map(|(_, count)| count).sum()
-    }
-}
-
-/// All figures at one moment.
-#[derive(Debug)]
-struct Figures(Vec<Family>);
-
-impl Collector for Figures {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for family in &self.0 {
-            let kind = match family.rows {
-                Rows::Counter(_) => MetricType::Counter,
-                Rows::Gauge(_) => MetricType::Gauge,
-                Rows::Histogram(_) => MetricType::Histogram,
-            };
-            let unit = matches!(family.rows, Rows::Histogram(_)).then_some(&Unit::Seconds);
-            let mut rows = encoder.encode_descriptor(family.name, family.help, unit, kind)?;
-            match &family.rows {
-                Rows::Counter(all) => {
-                    for (labels, value) in all {
-                        ConstCounter::new(*value).encode(rows.encode_family(labels)?)?;
-                    }
-                }
-                Rows::Gauge(all) => {
-                    for (labels, value) in all {
-                        ConstGauge::new(*value).encode(rows.encode_family(labels)?)?;
-                    }
-                }
-                Rows::Histogram(all) => {
-                    for (labels, spread) in all {
-                        let (count, buckets) = (spread.count(), &spread.buckets);
-                        rows.encode_family(labels)?
-                            .encode_histogram::<NoLabelSet>(spread.sum, count, buckets, None)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Figures {
-    fn counter<const N: usize>(
-        &mut self,
-        of: &Metric<Counter, N>,
-        rows: impl Iterator<Item = ([String; N], u64)>,
-    ) {
-        let rows = Rows::Counter(labelled(of.labels, rows));
-        self.add(of.name, of.help, rows);
-    }
-
-    fn gauge<const N: usize>(
-        &mut self,
-        of: &Metric<Gauge, N>,
-        rows: impl Iterator<Item = ([String; N], f64)>,
-    ) {
-        let rows = Rows::Gauge(labelled(of.labels, rows));
-        self.add(of.name, of.help, rows);
-    }
-
-    fn histogram<const N: usize>(
-        &mut self,
-        of: &Metric<Times, N>,
-        rows: impl Iterator<Item = ([String; N], Spread)>,
-    ) {
-        let rows = Rows::Histogram(labelled(of.labels, rows));
-        self.add(of.name, of.help, rows);
-    }
-
-    fn add(&mut self, name: &'static str, help: &'static str, rows: Rows) {
-        self.0.push(Family { name, help, rows });
-    }
-
-    fn text(self) -> String {
-        let mut registry = Registry::with_prefix(metrics::PREFIX);
-        registry.register_collector(Box::new(self));
-        let mut text = String::new();
-        text::encode(&mut text, &registry).expect("a string takes all");
-        text
-    }
-}
 
 /// The values of labels.
 fn values<const N: usize>(all: [&str; N]) -> [String; N] {
     all.map(str::to_owned)
 }
 
-/// Rows with the names of their labels.
-fn labelled<const N: usize, T>(
-    names: [&'static str; N],
-    rows: impl Iterator<Item = ([String; N], T)>,
-) -> Vec<(Labels, T)> {
-    rows.map(|(values, value)| (names.into_iter().zip(values).collect(), value))
-        .collect()
-}
-
 impl Work<'_> {
-    /// All figures, as text.
-    pub(super) fn metrics(&mut self) -> View {
+    /// All figures.
+    pub(super) fn metrics(&mut self, form: MetricsForm) -> View {
         let observed = self.ask_observed(self.graph.tenants().map(|(id, _)| id));
         let silent = self.ask_all();
         let observed: Observed = observed.answers();
-        let mut figures = Figures(Vec::new());
-        if let View::Status(status) = self.view_status(&silent, &observed) {
+        let mut figures = Figures::default();
+        if let View::Status(status) = self.view_status(&silent, &observed, &Page::default()) {
             of_target(&status, &mut figures);
             of_tenants(&status, &mut figures);
             of_promises(&status, &mut figures);
@@ -196,7 +38,10 @@ impl Work<'_> {
         self.metrics_of_times(&mut figures);
         self.metrics_of_pools(&mut figures);
         self.metrics_of_arrays(&mut figures);
-        View::Metrics(figures.text())
+        View::Metrics(match form {
+            MetricsForm::Text => MetricsText::Text(figures.text()),
+            MetricsForm::Protobuf => MetricsText::Protobuf(native::encode(&figures)),
+        })
     }
 
     /// What latencies are to be, of tenants that have a target.
@@ -212,7 +57,7 @@ impl Work<'_> {
     /// How long I/O takes, of each tenant at each device: of volumes there may be too many.
     fn metrics_of_times(&self, figures: &mut Figures) {
         let mut all: BTreeMap<(NodeId, NodeId), Traffic> = BTreeMap::new();
-        for counted in self.ask_traffic().0 {
+        for counted in self.ask_traffic(|_| true).0 {
             *all.entry((counted.tenant, counted.device)).or_default() += &counted.traffic;
         }
         let rows = |spread: fn(&Timed) -> Spread| {

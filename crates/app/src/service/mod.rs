@@ -17,6 +17,7 @@ mod events;
 mod export;
 mod fault;
 mod faulty;
+mod figures;
 mod flash;
 mod functions;
 mod health;
@@ -28,6 +29,7 @@ mod metrics;
 mod migration;
 mod moving;
 mod names;
+mod native;
 mod observed;
 mod partitions;
 mod plan;
@@ -38,10 +40,12 @@ mod promises;
 mod reality;
 mod same;
 mod settings;
+mod slow;
 mod snapshot_fault;
 mod snapshots;
 mod space;
 mod starting;
+mod stop;
 mod switches;
 mod tenants;
 mod traffic;
@@ -88,6 +92,7 @@ use migration::Migrations;
 use promises::Standings;
 use settings::Listener;
 pub use settings::is_absent;
+use slow::{SlowDevices, SlowIos};
 use turns::Turns;
 use work::Work;
 
@@ -148,6 +153,10 @@ pub struct Service {
     /// Of functions, unless something else is set.
     socket_folder: Option<PathBuf>,
     migrations: Migrations,
+    /// From when on an I/O is slow, if its tenant says nothing; never with nothing.
+    slow_io: Option<flashyard_time::Duration>,
+    /// What was slow when it was looked last.
+    slow_devices: SlowDevices,
 }
 
 impl Service {
@@ -158,6 +167,7 @@ impl Service {
         cores: Cores,
         target: Arc<Target>,
         listening: Arc<Listening>,
+        slow_io: flashyard_time::Duration,
     ) -> Result<Self, Fault> {
         let (run, unwritten) = Run::begin(&mut state)?;
         state.fix_nqns(&target.config().nqn_prefix)?;
@@ -187,6 +197,8 @@ impl Service {
             sockets: Sockets::default(),
             listening,
             migrations: Migrations::default(),
+            slow_io: (slow_io > flashyard_time::Duration::ZERO).then_some(slow_io),
+            slow_devices: SlowDevices::default(),
         };
         let mut work = service.work()?;
         work.open_everything(unwritten)?;
@@ -301,10 +313,11 @@ impl Service {
 
     /// Looks for what nobody says, again and again, until the other end of `ended` is dropped.
     pub fn keep_watching(&self, every: Duration, ended: &Receiver<()>) {
-        let mut seen = Seen::default();
+        let (mut seen, mut slow) = (Seen::default(), SlowIos::default());
         loop {
             // When the target ends there is nothing to be seen any more.
             if let Ok(mut work) = self.work() {
+                work.look_for_slow(&mut slow);
                 work.look_for_events(&mut seen);
             }
             if ended.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
@@ -343,15 +356,15 @@ impl Service {
 impl Work<'_> {
     fn dispatch(&mut self, request: Request) -> Result<View, Fault> {
         match request {
-            Request::Status => {
+            Request::Status(page) => {
                 let observed = self.ask_observed(self.graph.tenants().map(|(id, _)| id));
                 let silent = self.ask_all();
-                Ok(self.view_status(&silent, &observed.answers()))
+                Ok(self.view_status(&silent, &observed.answers(), &page))
             }
             Request::Health(ask) => self.ask_health(ask),
-            Request::Metrics => Ok(self.metrics()),
-            Request::Traffic => Ok(self.view_traffic()),
-            Request::Activity => Ok(self.view_activity()),
+            Request::Metrics(form) => Ok(self.metrics(form)),
+            Request::Traffic(page) => Ok(self.view_traffic(&page)),
+            Request::Activity(page) => Ok(self.view_activity(&page)),
             Request::Events(ask) => Ok(self.service.events.answer(&ask, self.asker)),
             Request::Audit(ask) => {
                 let records = self.service.audit.read(&ask);

@@ -7,7 +7,9 @@ use super::fault::Refused;
 use super::plan::{keys, plan};
 use super::work::Work;
 use super::{Fault, Service};
-use crate::control::{Asker, KindName, Request, View};
+use crate::control::{
+    Asker, KindName, Page, Request, SnapshotAsk, SnapshotChange, SnapshotName, View,
+};
 use crate::spec::{Document, Keys, Section, name_of};
 use crate::state::Applied;
 
@@ -17,6 +19,14 @@ const UNSAID: &[(Section, &str, &str)] = &[
     (Section::Volume, "compression", "none"),
 ];
 
+/// What a request makes.
+enum Made {
+    /// Each is there or not, as tables of a configuration file.
+    Each(Vec<(KindName, Keys)>),
+    /// They are of one moment, so they are there together or not at all.
+    Snapshots(Vec<SnapshotName>),
+}
+
 impl Service {
     /// Carries a request out that makes something, unless that is there with the same settings.
     pub(super) fn create_if_missing(
@@ -24,36 +34,114 @@ impl Service {
         create: Request,
         asker: &dyn Asker,
     ) -> Result<View, Fault> {
-        let Some((kind, asked)) = made_by(&create) else {
+        let Some(made) = made_by(&create) else {
             return self.handle_for(create, asker);
         };
-        let look = || Work::begin(self, asker)?.there_already(kind, &asked);
-        if let Some(view) = look()? {
-            return Ok(view);
+        let look = || Work::begin(self, asker)?.look_for(&made);
+        let found = look()?;
+        if found.iter().all(Option::is_some) {
+            return Ok(shown(&create, found));
         }
-        match self.handle_for(create, asker) {
+        let is_there: Vec<bool> = found.iter().map(Option::is_some).collect();
+        match self.handle_for(without(create.clone(), &is_there), asker) {
             // Somebody else has made it meanwhile, or has something of it.
-            Err(fault @ Fault::InUse(_)) => look()?.ok_or(fault),
+            Err(fault @ Fault::InUse(_)) => {
+                let found = look()?;
+                match found.iter().all(Option::is_some) {
+                    true => Ok(shown(&create, found)),
+                    false => Err(fault),
+                }
+            }
+            // Of several some were there: all of them are shown.
+            Ok(_) if is_there.contains(&true) => Ok(View::Made(Box::new(shown(&create, look()?)))),
             outcome => outcome.map(|view| View::Made(Box::new(view))),
         }
     }
 }
 
-/// What a request makes, as a table of a configuration file.
-fn made_by(create: &Request) -> Option<(KindName, Keys)> {
-    Some(match create {
+/// What a request makes; nothing of what makes nothing that can be compared.
+fn made_by(create: &Request) -> Option<Made> {
+    let one = |kind, keys| Some(Made::Each(vec![(kind, keys)]));
+    match create {
         Request::CreateDevice(spec) if spec.partition().is_some() => {
-            (KindName::Partition, keys(spec))
+            one(KindName::Partition, keys(spec))
         }
-        Request::CreateDevice(spec) => (KindName::Device, keys(spec)),
-        Request::CreatePool { spec, .. } => (KindName::Pool, keys(spec)),
-        Request::CreateTenant { spec, .. } => (KindName::Tenant, keys(spec)),
-        Request::CreateVolume { spec, .. } => (KindName::Volume, keys(spec)),
-        _ => return None,
-    })
+        Request::CreateDevice(spec) => one(KindName::Device, keys(spec)),
+        Request::CreatePool { spec, .. } => one(KindName::Pool, keys(spec)),
+        Request::CreateTenant { spec, .. } => one(KindName::Tenant, keys(spec)),
+        Request::CreateVolume { spec, .. } => one(KindName::Volume, keys(spec)),
+        Request::CreateFunctions(specs) => {
+            let specs = specs.iter().map(|it| (KindName::Function, keys(it)));
+            Some(Made::Each(specs.collect()))
+        }
+        Request::CreateArray { of, .. } => {
+            let device = (KindName::Device, keys(&of.device));
+            let pool = of.pool.as_ref().map(|pool| (KindName::Pool, keys(pool)));
+            Some(Made::Each([device].into_iter().chain(pool).collect()))
+        }
+        Request::ChangeSnapshot(SnapshotChange::Create(names)) => {
+            Some(Made::Snapshots(names.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// The request without what is there already, where each is made by itself.
+fn without(create: Request, is_there: &[bool]) -> Request {
+    match create {
+        Request::CreateFunctions(specs) => {
+            let missing = specs
+                .into_iter()
+                .zip(is_there)
+                .filter(|(_, there)| !**there);
+            Request::CreateFunctions(missing.map(|(spec, _)| spec).collect())
+        }
+        create => create,
+    }
+}
+
+/// What is there, as a request is answered that makes it.
+fn shown(create: &Request, found: Vec<Option<View>>) -> View {
+    let mut found: Vec<View> = found.into_iter().flatten().collect();
+    match create {
+        Request::CreateFunctions(specs) if specs.len() != 1 => View::List(found.into()),
+        // Of an array with a pool the pool is shown.
+        _ => found.pop().unwrap_or(View::Done),
+    }
 }
 
 impl Work<'_> {
+    /// Each of what a request makes, if it is there.
+    fn look_for(&mut self, made: &Made) -> Result<Vec<Option<View>>, Fault> {
+        match made {
+            Made::Each(all) => {
+                let all = all.iter();
+                all.map(|(kind, asked)| self.there_already(*kind, asked))
+                    .collect()
+            }
+            Made::Snapshots(names) => Ok(vec![self.snapshots_of_one_moment(names)?]),
+        }
+    }
+
+    /// Snapshots with these names, if all of them are there and were made at one moment.
+    fn snapshots_of_one_moment(&mut self, names: &[SnapshotName]) -> Result<Option<View>, Fault> {
+        let mut all = Vec::new();
+        for wanted in names {
+            let ask = SnapshotAsk::List(Some(wanted.volume.clone()), Page::default());
+            let View::Snapshots(there) = self.ask_snapshots(ask)? else {
+                return Ok(None);
+            };
+            let name = wanted.to_string();
+            let found = there.rows.into_iter().find(|it| it.name == name);
+            let Some(found) = found else {
+                return Ok(None);
+            };
+            all.push(found);
+        }
+        let is_one = all.windows(2).all(|two| two[0].made == two[1].made);
+        Ok(is_one.then(|| View::Snapshots(all.into())))
+    }
+
     /// What there is under a name, if it is what is asked for. It is held against that as a file
     /// would be that names it: what is not said has its default where there is one, and is as it is
     /// where there is none, such as an identity that the target gives.

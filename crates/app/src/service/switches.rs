@@ -68,15 +68,22 @@ impl Work<'_> {
             let tenants = stack.graph.tenants_on(device);
             let shares: Vec<_> = tenants
                 .into_iter()
-                .map(|(_, tenant)| (TenantId(tenant.id), tenant.spec.share()))
+                .map(|(_, tenant)| {
+                    (
+                        TenantId(tenant.id),
+                        tenant.spec.share(),
+                        self.service.slow_after(&tenant.spec),
+                    )
+                })
                 .collect();
             Some(self.cores.send(core, move |state| async move {
                 let Some(switch) = state.switch(device, &policy) else {
                     return;
                 };
                 switch.set_policy(policy.make());
-                for (tenant, share) in shares {
+                for (tenant, share, slow_after) in shares {
                     switch.set_share(tenant, &share);
+                    switch.watch_slow(tenant, slow_after);
                 }
             }))
         });
@@ -96,9 +103,11 @@ impl Work<'_> {
             let core = stack.home_of(device).ok()?;
             let (id, share) = (TenantId(record.id), record.spec.share());
             let policy = stack.policy_of(device);
+            let slow_after = self.service.slow_after(&record.spec);
             Some(self.cores.send(core, move |state| async move {
                 if let Some(switch) = state.switch(device, &policy) {
                     switch.set_share(id, &share);
+                    switch.watch_slow(id, slow_after);
                 }
             }))
         });
@@ -126,6 +135,8 @@ impl Work<'_> {
     pub(super) fn why(&self, tenant: &str) -> Result<View, Fault> {
         let (owner, record) = self.tenant(tenant)?;
         let id = TenantId(record.id);
+        let observed = self.ask_observed([owner]).answers();
+        let promises = self.view_promises(owner, record, &observed);
         let mut devices = Vec::new();
         for device in self.graph.devices_of(owner) {
             let Ok(core) = self.home_of(device) else {
@@ -142,7 +153,12 @@ impl Work<'_> {
             // Of a device whose core does not answer only its name is reported.
             let answer = answer.unwrap_or(Some((None, Vec::new())));
             let name = self.graph.name(device).to_owned();
-            devices.extend(answer.map(|answer| self.view_why(name, chosen, answer)));
+            let here = promises.iter().filter(|promise| promise.device == name);
+            let here: Vec<_> = here.cloned().collect();
+            devices.extend(answer.map(|answer| WhyDevice {
+                promises: here,
+                ..self.view_why(name, chosen, answer)
+            }));
         }
         if devices.is_empty() {
             return Err(NotFound::NoVolume(tenant.to_owned()).into());
@@ -167,6 +183,7 @@ impl Work<'_> {
             device,
             policy,
             sampled: why.map(|why| self.view_sampled(&why)),
+            promises: Vec::new(),
             gauges: gauges.map(|gauge| (gauge.name, gauge.value)).collect(),
         }
     }

@@ -72,7 +72,8 @@ impl Scene {
             ..uring::Config::default()
         };
         let cores = Cores::start(&target, vec![config]).expect("this machine has io_uring");
-        Service::start(state, cores, target, Arc::default()).expect("the store is whole")
+        let slow_io = flashyard_time::Duration::ZERO;
+        Service::start(state, cores, target, Arc::default(), slow_io).expect("the store is whole")
     }
 
     /// A service that has what `config` says.

@@ -1,7 +1,7 @@
 //! What came to volumes, as their cores have counted it: asked for together, by core, and copied
 //! there a few at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flashyard_block::TenantId;
@@ -10,7 +10,7 @@ use flashyard_time::Duration;
 
 use super::policies::PolicyPlan;
 use super::work::Work;
-use crate::control::{TimesView, TrafficRow, TrafficView, View};
+use crate::control::{Page, TimesView, TrafficRow, TrafficView, View};
 use crate::cores::{self, CoreState};
 use crate::graph::NodeId;
 use crate::state::Kind;
@@ -39,8 +39,11 @@ enum Place {
 type Asked = (NodeId, NodeId, Place);
 
 impl Work<'_> {
-    /// What came to all volumes, and the cores that do not answer.
-    pub(super) fn ask_traffic(&self) -> (Vec<Counted>, Vec<usize>) {
+    /// What came to volumes of these tenants, and the cores that do not answer.
+    pub(super) fn ask_traffic(
+        &self,
+        is_asked: impl Fn(NodeId) -> bool,
+    ) -> (Vec<Counted>, Vec<usize>) {
         let until = cores::patience();
         let send = |(core, asked): (usize, Vec<Asked>)| {
             let reply = self.cores.send(
@@ -49,7 +52,7 @@ impl Work<'_> {
             );
             (core, reply)
         };
-        let replies: Vec<_> = self.metered().into_iter().map(send).collect();
+        let replies: Vec<_> = self.metered(is_asked).into_iter().map(send).collect();
         let (mut all, mut silent) = (Vec::new(), Vec::new());
         for (core, reply) in replies {
             match reply.wait_until(until) {
@@ -61,17 +64,19 @@ impl Work<'_> {
     }
 
     /// What is to be asked of each core.
-    fn metered(&self) -> BTreeMap<usize, Vec<Asked>> {
+    fn metered(&self, is_asked: impl Fn(NodeId) -> bool) -> BTreeMap<usize, Vec<Asked>> {
         let mut by_core: BTreeMap<usize, Vec<Asked>> = BTreeMap::new();
         for id in self.graph.all(Kind::Volume) {
             let place = self.namespace(id).cloned();
-            let stands = self.graph.tenant_of(id).zip(self.graph.device_under(id));
+            let tenant = self.graph.tenant_of(id).filter(|it| is_asked(*it));
+            let stands = tenant.zip(self.graph.device_under(id));
             if let (Some(handle), Some((tenant, device))) = (place, stands) {
                 let asked = by_core.entry(handle.core()).or_default();
                 asked.push((tenant, device, Place::Volume(id, handle)));
             }
         }
-        for (tenant, record) in self.graph.tenants() {
+        let tenants = self.graph.tenants().filter(|(id, _)| is_asked(*id));
+        for (tenant, record) in tenants {
             for device in self.graph.devices_of(tenant) {
                 if let Ok(core) = self.home_of(device) {
                     let place = Place::Gone(TenantId(record.id), self.policy_of(device));
@@ -85,10 +90,13 @@ impl Work<'_> {
         by_core
     }
 
-    /// What came to all volumes, for programs.
-    pub(super) fn view_traffic(&self) -> View {
+    /// What came to the volumes of a part of the tenants, for programs.
+    pub(super) fn view_traffic(&self, page: &Page) -> View {
         let run_seconds = self.service.run.this().as_secs_f64();
-        let (all, silent_cores) = self.ask_traffic();
+        let tenants = self.graph.all_after(Kind::Tenant, page.after.as_deref());
+        let part = page.take(tenants.map(|id| (self.graph.name(id).to_owned(), id)));
+        let tenants: BTreeSet<NodeId> = part.rows.into_iter().collect();
+        let (all, silent_cores) = self.ask_traffic(|tenant| tenants.contains(&tenant));
         let row = |counted: Counted| TrafficRow {
             tenant: self.graph.name(counted.tenant).to_owned(),
             device: self.graph.name(counted.device).to_owned(),
@@ -103,6 +111,7 @@ impl Work<'_> {
             bounds_us: Traffic::bounds_ns().map(|bound| bound.map(us)).collect(),
             volumes: all.into_iter().map(row).collect(),
             silent_cores,
+            next: part.next,
         }))
     }
 }

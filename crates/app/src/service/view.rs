@@ -1,5 +1,7 @@
 //! What `list`, `show` and `status` answer.
 
+use std::collections::BTreeSet;
+
 use flashyard_block::Info;
 use flashyard_block::array::{MemberState, Status};
 use flashyard_block::pool::{self, PoolInfo, ReadOnly};
@@ -60,7 +62,7 @@ impl Work<'_> {
     }
 
     /// The target at a glance.
-    pub(super) fn view_status(&self, silent: &[usize], observed: &Observed) -> View {
+    pub(super) fn view_status(&self, silent: &[usize], observed: &Observed, page: &Page) -> View {
         let (snapshot, life) = (self.target.snapshot(), self.service.run.life());
         let faults = self.named_faults().into_iter();
         let faults = faults.map(|fault| FaultRow {
@@ -114,7 +116,7 @@ impl Work<'_> {
             number: event.number,
             event: event.to_string(),
         });
-        View::Status(Box::new(StatusView {
+        let whole = StatusView {
             health,
             target: TargetRow {
                 version: env!("CARGO_PKG_VERSION"),
@@ -144,7 +146,9 @@ impl Work<'_> {
                 .chain(injecting)
                 .collect(),
             events: events.collect(),
-        }))
+            next: None,
+        };
+        View::Status(Box::new(part_of(whole, page)))
     }
 
     pub(super) fn view_device(&self, id: NodeId, device: &Device) -> View {
@@ -470,4 +474,28 @@ fn space_hint(info: &PoolInfo) -> Option<String> {
             used * 100 / info.bytes.max(1)
         )
     })
+}
+
+/// A part of the tenants, with what belongs to them; of what else there may be much of, as many
+/// rows at most. All of that has a list of its own, or is counted in health.
+fn part_of(mut status: StatusView, page: &Page) -> StatusView {
+    if *page == Page::default() {
+        return status;
+    }
+    let mut tenants = status.tenants;
+    let after = page.after.as_deref();
+    tenants.retain(|row| after.is_none_or(|after| *row.tenant > *after));
+    tenants.sort_by(|one, other| one.tenant.cmp(&other.tenant));
+    let part = page.take(tenants.into_iter().map(|row| (row.tenant.clone(), row)));
+    (status.tenants, status.next) = (part.rows, part.next);
+    let shown: BTreeSet<&str> = status.tenants.iter().map(|row| &*row.tenant).collect();
+    status.promises.retain(|row| shown.contains(&*row.tenant));
+    status.functions.retain(|row| shown.contains(&*row.tenant));
+    let most = page.limit.unwrap_or(usize::MAX);
+    status.functions.truncate(most);
+    status.drives.truncate(most);
+    status.partitions.truncate(most);
+    status.injected.truncate(most);
+    status.faults.truncate(most);
+    status
 }

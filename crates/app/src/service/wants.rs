@@ -108,11 +108,11 @@ impl Stack {
                 Err(_) => Wants::change(Object::Pool(name.clone())),
             },
             Request::ChangeSnapshot(change) => self.wants_of_snapshots(change),
-            Request::Status
+            Request::Status(_)
             | Request::Health(_)
-            | Request::Metrics
-            | Request::Traffic
-            | Request::Activity
+            | Request::Metrics(_)
+            | Request::Traffic(_)
+            | Request::Activity(_)
             | Request::Events(_)
             | Request::Audit(_)
             | Request::AskSnapshots(_)

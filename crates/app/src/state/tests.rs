@@ -1,6 +1,7 @@
 //! What is stored is there again, and each number is given once.
 
 mod damage;
+mod left;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::figures::Look;
 use super::model::Input;
 use crate::api::{self, AskError, Place};
-use crate::control::{ActivityView, Request, TrafficView, WhyView};
-use crate::table::why_text;
+use crate::control::{ActivityView, Page, Request, TrafficView, WhyView};
+use crate::why::why_text;
 
 /// How often a target that is away is looked for.
 const AWAY: Duration = Duration::from_millis(500);
@@ -28,8 +28,8 @@ pub(super) enum Told {
 /// Looks at a target.
 pub(super) fn look(place: &Place) -> Result<Look, AskError> {
     Ok(Look {
-        traffic: api::ask::<TrafficView>(place, &Request::Traffic)?,
-        activity: api::ask::<ActivityView>(place, &Request::Activity)?,
+        traffic: api::ask::<TrafficView>(place, &Request::Traffic(Page::default()))?,
+        activity: api::ask::<ActivityView>(place, &Request::Activity(Page::default()))?,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The terminal while it is drawn on: it is given back as it was, however that ends.
 
 use std::io::{self, Stdout, Write, stdout};
+use std::mem::ManuallyDrop;
 use std::panic;
 use std::process;
 use std::sync::Once;
@@ -21,7 +22,8 @@ const PANICKED: i32 = 101;
 
 /// A screen of its own, until it is dropped.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Never dropped: it would tell a terminal that has gone of an error, and panic of that.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     palette: Palette,
 }
 
@@ -33,7 +35,10 @@ impl Screen {
             .and_then(|()| execute!(stdout(), EnterAlternateScreen, Hide))
             .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
         match opened {
-            Ok(terminal) => Ok(Self { terminal, palette }),
+            Ok(terminal) => Ok(Self {
+                terminal: ManuallyDrop::new(terminal),
+                palette,
+            }),
             Err(error) => {
                 give_back();
                 Err(error)

@@ -117,6 +117,7 @@ fn look(starts: u64, run_seconds: f64, tenants: &[(&str, u64)]) -> Box<Look> {
             bounds_us: vec![Some(10.0), Some(100.0), Some(1_000.0), None],
             volumes: volumes.collect(),
             silent_cores: Vec::new(),
+            next: None,
         },
         activity: ActivityView {
             starts,
@@ -139,6 +140,7 @@ fn look(starts: u64, run_seconds: f64, tenants: &[(&str, u64)]) -> Box<Look> {
                 connection(9, None, 0),
             ],
             silent_cores: vec![1],
+            next: None,
         },
     })
 }

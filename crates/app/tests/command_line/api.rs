@@ -266,3 +266,126 @@ fn what_is_there_already_is_made_once() {
         );
     }
 }
+
+/// The same of what is made several at a time.
+#[test]
+fn several_that_are_there_already_are_made_once() {
+    let scratch = Scratch::new("api-again-several");
+    let target = Target::start(&scratch, &[]);
+    for name in ["x", "y", "m"] {
+        let device = ["device", "create", name, "--kind", "memory"];
+        target.json(&[&device[..], &["--size", "64MiB"]].concat());
+    }
+    target.json(&["pool", "create", "p", "--kind", "mapped", "--device", "m"]);
+    target.json(&["tenant", "create", "db", "--host", "*"]);
+    for name in ["v", "w"] {
+        let volume = ["volume", "create", name, "--pool", "p", "--tenant", "db"];
+        target.json(&[&volume[..], &["--size", "4MiB"]].concat());
+    }
+    let make =
+        |kind: &str, body: &str| ask(&target, "POST", &format!("/{kind}?if_missing=true"), body);
+    let array = |members: &str| {
+        format!(
+            r#"{{"of": {{"device": {{"name": "a", "kind": "array", "redundancy": "mirror", "devices": {members}}},
+            "pool": {{"name": "a", "devices": ["a"]}}}}, "how": {{"force": false, "import": false, "degraded": false}}}}"#
+        )
+    };
+    let both = r#"[{"volume": "v", "name": "s"}, {"volume": "w", "name": "s"}]"#;
+    let one = r#"[{"name": "f", "tenant": "db"}]"#;
+    let two = r#"[{"name": "f", "tenant": "db"}, {"name": "g", "tenant": "db"}]"#;
+    for (kind, body, statuses) in [
+        ("arrays", &*array(r#"["x", "y"]"#), [201, 200]),
+        ("snapshots", both, [201, 200]),
+        ("functions", one, [201, 200]),
+        // One of them is there.
+        ("functions", two, [201, 200]),
+    ] {
+        let answers = statuses.map(|status| {
+            let made = make(kind, body);
+            assert_eq!(made.status, status, "{body}: {}", made.view);
+            made.view
+        });
+        let named = |view: &Value| {
+            let rows = view.as_array().cloned();
+            let rows = rows.unwrap_or_else(|| vec![view.clone()]).into_iter();
+            rows.map(|row| row["name"].to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&answers[0]), named(&answers[1]), "{body}");
+        assert!(!named(&answers[0]).is_empty(), "{body}");
+    }
+    let gone = r#"[{"volume": "v", "name": "s"}, {"volume": "v", "name": "t"}]"#;
+    for (kind, body, code) in [
+        ("arrays", &*array(r#"["x", "m"]"#), "refused"),
+        // Those that are missing would be of another moment.
+        ("snapshots", gone, "in_use"),
+    ] {
+        let other = make(kind, body);
+        assert_eq!(
+            (other.status, &other.view["code"]),
+            (409, &code.into()),
+            "{}",
+            other.view
+        );
+    }
+}
+
+/// What there may be much of comes in parts.
+#[test]
+fn status_traffic_and_activity_come_in_parts() {
+    let scratch = Scratch::new("api-parts");
+    let target = Target::start(&scratch, &[]);
+    target.json(&[
+        "device", "create", "m", "--kind", "memory", "--size", "64MiB",
+    ]);
+    target.json(&["pool", "create", "p", "--device", "m"]);
+    for name in ["c", "a", "b"] {
+        target.json(&["tenant", "create", name, "--host", "*"]);
+        let volume = ["volume", "create", name, "--pool", "p", "--tenant", name];
+        target.json(&[&volume[..], &["--size", "4MiB"]].concat());
+    }
+    let of_tenants = [
+        ("status", "tenants"),
+        ("traffic", "volumes"),
+        ("activity", "tenants"),
+    ];
+    for (address, rows) in of_tenants {
+        let ask = |query: &str| ask(&target, "GET", &format!("/{address}{query}"), "");
+        let tenants = |view: &Value| {
+            let mut names: Vec<String> = view[rows]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(|row| row["tenant"].as_str().expect("a name").to_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        let all = ask("");
+        assert_eq!(
+            (tenants(&all.view), &all.next),
+            (vec!["a".into(), "b".into(), "c".into()], &None)
+        );
+        let first = ask("?limit=2");
+        assert_eq!(tenants(&first.view), ["a", "b"], "{address}");
+        let next = first.next.expect("there is more");
+        assert!(
+            next.contains("after=b") && next.contains("limit=2"),
+            "{next}"
+        );
+        let last = ask("?limit=2&after=b");
+        assert_eq!(
+            (tenants(&last.view), last.next),
+            (vec!["c".to_owned()], None)
+        );
+        let wrong = ask("?limit=0");
+        assert_eq!(
+            (wrong.status, &wrong.view["code"]),
+            (400, &"invalid".into())
+        );
+    }
+    // The device of those that are shown.
+    let all =
+        ["a", "b", "c"].map(|name| ask(&target, "GET", &format!("/activity?after={name}"), ""));
+    let devices = all.map(|part| part.view["devices"].as_array().map(Vec::len));
+    assert_eq!(devices, [Some(1), Some(1), Some(0)]);
+}

@@ -38,6 +38,7 @@ mod refusals;
 mod rig;
 mod service;
 mod settings;
+mod slow_device;
 mod snapshots;
 mod space;
 mod stopping;

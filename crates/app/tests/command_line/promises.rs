@@ -119,6 +119,12 @@ fn guarantees_policies_and_reasons() {
     let shares = device["causes"].as_array().expect("a list").iter();
     let sum: f64 = shares.filter_map(|cause| cause["share"].as_f64()).sum();
     assert!((0.99..1.01).contains(&sum), "{why}");
+    assert_eq!(device["promises"][0]["device"], "ssd0", "{why}");
+    let shown = target.run(&["why", "db"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    for part in ["measured at the target", "promised, and got", "WANTED"] {
+        assert!(shown.contains(part), "{shown}");
+    }
     target.refused(&["why", "nobody"], "no tenant `nobody`");
     target.refused(
         &["device", "set", "ssd9", "--policy", "fair"],

@@ -33,27 +33,14 @@ struct Terminal {
 impl Terminal {
     /// A terminal that is the controlling one of `top`, with so many columns and lines.
     fn top(state: &Path, size: (u16, u16), more: &[&str]) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are terminals");
-        grantpt(&ours).expect("it is ours");
-        unlockpt(&ours).expect("it is ours");
-        let name = ptsname(&ours, Vec::new()).expect("it has a name");
-        let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
-        let theirs = theirs.expect("the other end");
-        tcsetwinsize(&ours, winsize(size)).expect("any size");
+        Self::called("xterm-256color", state, size, more)
+    }
+
+    /// The same, of a terminal of this kind.
+    fn called(term: &str, state: &Path, size: (u16, u16), more: &[&str]) -> Self {
+        let (ours, theirs) = pair(size);
         let before = tcgetattr(&theirs).expect("it is a terminal");
-        let end = || Stdio::from(theirs.try_clone().expect("one more"));
-        let child = Command::new("setsid")
-            .args(["--ctty", PROGRAM, "top", "--state"])
-            .arg(state)
-            .args(more)
-            .env("TERM", "xterm-256color")
-            .env_remove("NO_COLOR")
-            .stdin(end())
-            .stdout(end())
-            .stderr(end())
-            .spawn()
-            .expect("the program starts");
-        let ours = std::fs::File::from(ours);
+        let child = on(&theirs, term, state, more);
         let mut reader = ours.try_clone().expect("one more");
         let (send, come) = mpsc::channel();
         thread::spawn(move || {
@@ -136,6 +123,34 @@ impl Drop for Terminal {
     }
 }
 
+/// Both ends of a terminal with so many columns and lines.
+fn pair(size: (u16, u16)) -> (std::fs::File, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+        .expect("there are terminals");
+    grantpt(&ours).expect("it is ours");
+    unlockpt(&ours).expect("it is ours");
+    let name = ptsname(&ours, Vec::new()).expect("it has a name");
+    let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
+    tcsetwinsize(&ours, winsize(size)).expect("any size");
+    (ours.into(), theirs.expect("the other end"))
+}
+
+/// `top` on a terminal of this kind, which is its controlling one.
+fn on(theirs: &OwnedFd, term: &str, state: &Path, more: &[&str]) -> Child {
+    let end = || Stdio::from(theirs.try_clone().expect("one more"));
+    Command::new("setsid")
+        .args(["--ctty", PROGRAM, "top", "--state"])
+        .arg(state)
+        .args(more)
+        .env("TERM", term)
+        .env_remove("NO_COLOR")
+        .stdin(end())
+        .stdout(end())
+        .stderr(end())
+        .spawn()
+        .expect("the program starts")
+}
+
 fn some(count: u16) -> NonZeroU16 {
     NonZeroU16::new(count).expect("a terminal has lines and columns")
 }
@@ -207,7 +222,13 @@ fn top_shows_tables_and_why_and_gives_the_terminal_back() {
         screen.contents().contains("last ") && first.starts_with("db ")
     });
     top.press("\r");
-    top.shows(&["why db", "db on ram0 (fair)", "I/Os, mean", "of the mean:"]);
+    top.shows(&[
+        "why db",
+        "db on ram0 (fair)",
+        "measured at the target",
+        "latency: mean",
+        "promised, and got",
+    ]);
     top.press("\u{1b}");
     top.shows(&["[1 tenants]", "PROMISE"]);
     top.press("\t");
@@ -249,6 +270,43 @@ fn however_top_ends_the_terminal_is_as_it_was() {
         }
         top.ends(0);
     }
+}
+
+/// As over ssh, from whatever terminal; and from one that cannot be drawn on.
+#[test]
+fn top_is_drawn_on_plain_terminals_and_refused_on_dumb_ones() {
+    let scratch = Scratch::new("top-plain");
+    let target = with_volumes(&scratch);
+    for term in ["xterm", "vt100", "screen"] {
+        let mut top = Terminal::called(term, &target.state, SIZE, &[]);
+        top.shows(&["[1 tenants]", "db", "lab"]);
+        top.press("q");
+        top.ends(0);
+    }
+    let mut top = Terminal::called("dumb", &target.state, SIZE, &[]);
+    top.shows(&["there is no terminal to draw on", "`flashyard top --once`"]);
+    assert!(!top.screen.screen().alternate_screen());
+    top.ends(1);
+}
+
+/// As when the line to it breaks.
+#[test]
+fn top_ends_with_its_terminal() {
+    let scratch = Scratch::new("top-closed");
+    let target = with_volumes(&scratch);
+    let (mut ours, theirs) = pair(SIZE);
+    let mut child = on(&theirs, "xterm", &target.state, &["--interval", "0.2"]);
+    drop(theirs);
+    let mut screen = vt100::Parser::new(some(SIZE.1), some(SIZE.0), 0);
+    let mut bytes = [0; 4096];
+    while !screen.screen().contents().contains("[1 tenants]") {
+        let count = ours.read(&mut bytes).expect("it draws");
+        screen.process(&bytes[..count]);
+    }
+    drop(ours);
+    let ended = child.wait().expect("it was ours");
+    // By the signal that comes of it, or because nothing can be drawn any more; never by a panic.
+    assert!(matches!(ended.code(), Some(0 | 1)), "{ended:?}");
 }
 
 #[test]

@@ -6,16 +6,31 @@ use std::array;
 use flashyard_sched::{Ask, Op, TenantId};
 use flashyard_time::{Duration, Histogram, Time};
 
-use super::causes::Causes;
+use super::causes::{Cause, Causes};
 use super::recent::{Recent, RecentIo};
+use super::stamps::{Spans, Stages};
 use super::work::{Done, History};
-use super::{Cause, Spans, Stages, Why};
 
 /// What is reported covers the last one to two of these.
 pub(super) const WINDOW: Duration = Duration::from_secs(10);
 /// Bytes up to which an I/O is of each size kind but the last.
 const SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
-const KINDS: usize = 2 * (SIZES.len() + 1);
+pub(super) const KINDS: usize = 2 * (SIZES.len() + 1);
+
+/// Where the latency of a tenant came from recently. Sums are nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Why {
+    /// Whose.
+    pub tenant: TenantId,
+    /// I/Os that ended.
+    pub ios: u64,
+    /// Nanoseconds from the first byte of its command to the last of its answer, of each.
+    pub latency: Histogram,
+    /// The same, stage by stage, of all.
+    pub stages: Stages,
+    /// What exceeded the least that it takes, of all, by cause; the largest first.
+    pub causes: Vec<(Cause, u64)>,
+}
 
 pub(super) struct Account {
     tenant: TenantId,
@@ -206,7 +221,8 @@ impl Books {
     }
 }
 
-fn kind(io: &Ask) -> usize {
+/// What kind of I/O it is: what takes alike.
+pub(super) fn kind(io: &Ask) -> usize {
     let size = SIZES.iter().filter(|most| io.bytes > **most).count();
     2 * size + usize::from(io.op != Op::Read)
 }

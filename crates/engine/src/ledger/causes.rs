@@ -1,15 +1,69 @@
-//! Sums by cause, of which there may be many: what is small is kept together.
+//! What made an I/O slow; and sums by cause, of which there may be many: what is small is kept
+//! together.
 
-use super::Cause;
+use flashyard_block::SystemWork;
+use flashyard_sched::TenantId;
 
 /// Most causes that are kept apart.
 const MOST: usize = 128;
+
+/// What made an I/O slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The rest of its command or its data were waited for: its host, or the network to it.
+    Receive,
+    /// It was here and had not come to the switch: memory that its tenant may use was waited for,
+    /// or room for answers that its host does not take, or others were latency-sensitive.
+    Intake,
+    /// It waited for its turn behind I/O of the same tenant.
+    OwnQueue,
+    /// It waited for its turn while this other tenant was served.
+    Turn(TenantId),
+    /// It waited while other tenants were served, each of whom had little of that time.
+    Others,
+    /// It waited for its turn while nobody was served: a limit of the tenant holds it back, or what
+    /// serves the others takes long.
+    Held,
+    /// The device was busy with other reads of the same tenant.
+    OwnReads,
+    /// The device was busy with other writes of the same tenant.
+    OwnWrites,
+    /// The device was busy with reads of this other tenant.
+    Reads(TenantId),
+    /// The device was busy with writes of this other tenant.
+    Writes(TenantId),
+    /// The pool was busy with garbage collection and metadata that writes of the same tenant have
+    /// caused.
+    OwnUpkeep,
+    /// The same that writes of this other tenant have caused.
+    Upkeep(TenantId),
+    /// It waited for its turn while work of the system was served.
+    SystemTurn(SystemWork),
+    /// The device was busy with work of the system.
+    System(SystemWork),
+    /// The device moved data on its own account, such as for garbage collection.
+    Housekeeping,
+    /// The device took long with nothing else to do that is known of.
+    Device,
+    /// Its answer waited for others to go with, or for its host or the network to take it.
+    Send,
+}
 
 /// Nanoseconds by cause.
 #[derive(Clone, Default)]
 pub(super) struct Causes {
     /// By cause.
     list: Vec<(Cause, u64)>,
+}
+
+impl Cause {
+    /// Whether it is the work of one other tenant.
+    pub(super) fn is_named(self) -> bool {
+        matches!(
+            self,
+            Self::Turn(_) | Self::Reads(_) | Self::Writes(_) | Self::Upkeep(_)
+        )
+    }
 }
 
 impl Causes {
@@ -64,8 +118,6 @@ impl Causes {
 
 #[cfg(test)]
 mod tests {
-    use flashyard_sched::TenantId;
-
     use super::*;
 
     /// Nothing is lost, the list stays short, and whoever has much of it is named.

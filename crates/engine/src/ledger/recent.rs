@@ -7,8 +7,8 @@ use std::array;
 use flashyard_sched::{Ask, Class, Op, TenantId};
 use flashyard_time::{Duration, Time};
 
-use super::causes::Causes;
-use super::{Cause, Spans, Stages};
+use super::causes::{Cause, Causes};
+use super::stamps::{Spans, Stages};
 
 /// What is reported covers the last four to five of these.
 const BUCKET: Duration = Duration::from_secs(1);

@@ -1,9 +1,7 @@
-//! What an I/O leaves behind for the ledger.
+//! What an I/O leaves behind for the ledger, and how long each stage of it took.
 
 use flashyard_sched::Ask;
 use flashyard_time::{Duration, Time};
-
-use super::Stages;
 
 /// What an I/O went through before it came to a switch.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +38,21 @@ pub struct Sample {
     pub(crate) times: u32,
 }
 
+/// Time by stage, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// Waiting for the rest of a command, or for data.
+    pub receive: u64,
+    /// Here, and not yet at the switch.
+    pub intake: u64,
+    /// Waiting for a turn.
+    pub turn: u64,
+    /// At the device.
+    pub device: u64,
+    /// From there until the answer has gone.
+    pub send: u64,
+}
+
 impl Past {
     /// From the first byte to the arrival at the switch.
     fn before(self, arrived: Time) -> Duration {
@@ -62,5 +75,20 @@ impl Spans {
             device: self.ended.since(self.issued).as_ns(),
             send: self.sent.since(self.ended).as_ns(),
         }
+    }
+}
+
+impl Stages {
+    pub(super) fn add(&mut self, more: &Self, times: u64) {
+        self.receive += more.receive * times;
+        self.intake += more.intake * times;
+        self.turn += more.turn * times;
+        self.device += more.device * times;
+        self.send += more.send * times;
+    }
+
+    /// All of it.
+    pub fn all(&self) -> u64 {
+        self.receive + self.intake + self.turn + self.device + self.send
     }
 }

@@ -8,6 +8,8 @@ use flashyard_time::Duration;
 
 use super::*;
 
+mod slow;
+
 fn ask(lba: u64) -> Ask {
     Ask {
         id: IoId::NONE,

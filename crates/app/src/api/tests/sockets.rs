@@ -30,7 +30,7 @@ fn place(state: &Path) -> Place {
 
 /// What a user would read, asked whether the target runs: nothing if it answers as it should.
 fn status(state: &Path) -> String {
-    match ask::<u32>(&place(state), &Request::Status) {
+    match ask::<u32>(&place(state), &Request::Status(Page::default())) {
         Ok(answer) => {
             assert_eq!(answer, 7);
             String::new()
@@ -297,7 +297,7 @@ fn who_is_followed_tells_and_hears() {
                 (1..=3).for_each(|done| asker.tell(Progress { done, of: 3 }));
                 Ok(7)
             }
-            Request::Status => {
+            Request::Status(_) => {
                 while !asker.is_gone() {
                     thread::yield_now();
                 }
@@ -362,7 +362,7 @@ fn a_request_is_answered_until_the_target_has_gone() {
         None,
         audit,
         |request, _: &dyn Asker| match request {
-            Request::Status => Ok(7_u32),
+            Request::Status(_) => Ok(7_u32),
             other => Err(format!("{other:?}")),
         },
     )

@@ -18,7 +18,7 @@ use super::super::{
 };
 use super::certificates::{For, Pair, Wish};
 use crate::audit::Audit;
-use crate::control::{Asker, KindName, Request};
+use crate::control::{Asker, KindName, Page, Request};
 use crate::listening::Listening;
 
 const TOKEN: &str = "0123456789abcdef";
@@ -422,7 +422,11 @@ fn a_command_asks_from_elsewhere() {
         let done = asked(host, by_token.clone(), &delete);
         assert_eq!(done.expect("it may"), 7);
     }
-    let done = asked("localhost", by_certificate.clone(), &Request::Status);
+    let done = asked(
+        "localhost",
+        by_certificate.clone(),
+        &Request::Status(Page::default()),
+    );
     assert_eq!(done.expect("it may"), 7);
     for (files, said) in [
         (by_certificate, "the role `admin`"),
@@ -473,6 +477,7 @@ fn a_command_does_not_wait_for_a_target_that_never_answers() {
     let remote = Remote::new(&format!("https://{at}"), &RemoteFiles::default());
     let remote = remote.expect("it is an address");
     let place = Place::Remote(remote.with_patience(std::time::Duration::from_millis(50)));
-    let refused = ask_target::<u32>(&place, &Request::Status).expect_err("nobody answers");
+    let refused =
+        ask_target::<u32>(&place, &Request::Status(Page::default())).expect_err("nobody answers");
     assert!(refused.to_string().contains("timed out"), "{refused}");
 }

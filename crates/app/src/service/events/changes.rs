@@ -8,11 +8,11 @@ impl Request {
     pub(in crate::service) fn changes(&self) -> bool {
         !matches!(
             self,
-            Self::Status
+            Self::Status(_)
                 | Self::Health(HealthAsk::Show)
-                | Self::Metrics
-                | Self::Traffic
-                | Self::Activity
+                | Self::Metrics(_)
+                | Self::Traffic(_)
+                | Self::Activity(_)
                 | Self::Events(_)
                 | Self::Audit(_)
                 | Self::ShowTarget

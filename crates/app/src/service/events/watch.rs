@@ -30,7 +30,7 @@ impl Seen {
             if self.problems.insert(row.code, 0).is_none() {
                 let what = row.what.join(", ");
                 let detail = format!("{what}: {}; to do: {}", row.detail, row.remedy);
-                events.add(EventKind::Problem, &row.code.to_string(), &detail);
+                events.add_problem(row.severity, &row.code.to_string(), &detail);
             }
         }
         self.problems.retain(|code, missing| {

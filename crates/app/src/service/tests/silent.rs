@@ -40,7 +40,7 @@ fn who_only_looks_does_not_wait_for_a_core_that_does_not_turn() {
     let scene = Scene::new("silent");
     let service = scene.with(CONFIG);
     let pool = || look(&service, Request::Show(KindName::Pool, "p".into()));
-    let faults = || look(&service, Request::Status)["faults"].clone();
+    let faults = || look(&service, Request::Status(Page::default()))["faults"].clone();
     let (before, none) = (pool(), faults());
     assert_eq!(none, Value::Array(Vec::new()));
 
@@ -62,7 +62,7 @@ fn who_only_looks_does_not_wait_for_a_core_that_does_not_turn() {
         assert_eq!(list.as_array().map(Vec::len), Some(1), "{list}");
     }
     look(&service, Request::Why { tenant: "a".into() });
-    let silent = look(&service, Request::Activity);
+    let silent = look(&service, Request::Activity(Page::default()));
     assert_eq!(silent["silent_cores"], serde_json::json!([0]));
     assert_eq!(silent["tenants"][0]["devices"][0]["queued"], 0);
 
