@@ -20,13 +20,13 @@ main() {
     mkdir "$folder/upper" "$folder/work" "$folder/root"
     mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/upper,workdir=$folder/work" "$folder/root" ||
         cannot "no overlay file system"
-    cp "$package" "$folder/root/root/flashyard.deb"
-    cp "$0" "$folder/root/root/systemd.sh"
+    cp "$package" "$folder/root/srv/flashyard.deb"
+    cp "$0" "$folder/root/srv/systemd.sh"
     # unshare and systemd both go on at a plain signal.
     timeout --signal=KILL 180 unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child \
         "$0" --boot "$folder/root" >"$folder/boot.log" 2>&1 || true
-    cat "$folder/root/root/check.log" 2>/dev/null || cat "$folder/boot.log"
-    [[ -e $folder/root/root/passed ]]
+    cat "$folder/root/srv/check.log" 2>/dev/null || cat "$folder/boot.log"
+    [[ -e $folder/root/srv/passed ]]
 }
 
 cannot() {
@@ -51,7 +51,7 @@ boot() {
         mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
     fi
     ip link set lo up
-    chroot "$root" dpkg --install --force-depends /root/flashyard.deb
+    chroot "$root" dpkg --install --force-depends /srv/flashyard.deb
     cat >"$root/etc/systemd/system/check.service" <<UNIT
 [Unit]
 Wants=$service
@@ -60,8 +60,8 @@ SuccessAction=exit-force
 FailureAction=exit-force
 [Service]
 Type=oneshot
-ExecStart=/bin/bash /root/systemd.sh --check
-StandardOutput=file:/root/check.log
+ExecStart=/bin/bash /srv/systemd.sh --check
+StandardOutput=file:/srv/check.log
 StandardError=inherit
 UNIT
     cd "$root"
@@ -84,12 +84,12 @@ check() {
     printf '[[tenant]]\nname = "db"\nhosts = ["*"]\n' >/etc/flashyard/flashyard.toml
     systemctl reload $service
     until_is db tenants
-    cp /etc/flashyard/flashyard.toml /root/good.toml
+    cp /etc/flashyard/flashyard.toml /srv/good.toml
     printf '[[tenant]]\nname = "web"\nhosts = "*"\n' >>/etc/flashyard/flashyard.toml
     systemctl reload $service
     until_is 1 not_applied
     [[ $(tenants) == db && $(shown MainPID) == "$before" ]]
-    cp /root/good.toml /etc/flashyard/flashyard.toml
+    cp /srv/good.toml /etc/flashyard/flashyard.toml
     # Its sockets are kept for the next process.
     systemctl restart $service
     after=$(shown MainPID)
@@ -100,7 +100,7 @@ check() {
     flashyard device list --state /var/lib/flashyard | grep ram0
     systemctl stop $service
     [[ $(shown Result) == success && $(shown ExecMainStatus) == 0 ]]
-    touch /root/passed
+    touch /srv/passed
 }
 
 shown() {
