@@ -19,8 +19,8 @@ mod place;
 mod private;
 mod record;
 mod route;
-mod seats;
 mod serve;
+mod slots;
 mod tcp;
 mod tls;
 mod tokens;
@@ -42,7 +42,7 @@ use crate::control::{HasKind, Shows};
 
 pub use access::{AccessFiles, TcpError};
 pub use client::{AskError, ask, ask_and_follow, follow};
-use listen::{Come, Listener};
+use listen::{Accepted, Listener};
 pub use place::{Place, PlaceError, Remote, RemoteFiles};
 use serve::{SOCKET, Serve};
 pub use tcp::{Renewal, Tcp};
@@ -75,7 +75,7 @@ impl Api {
             .enable_io()
             .enable_time()
             // Of both ways in.
-            .max_blocking_threads(2 * seats::Seats::MOST)
+            .max_blocking_threads(2 * slots::Slots::MOST)
             .thread_name("api")
             .build()?;
         let (end, ended) = oneshot::channel();
@@ -116,7 +116,7 @@ async fn serve_until<T, E>(
             Some((tcp, there)) => {
                 let accept = async || {
                     let (stream, address) = tcp.accept().await?;
-                    Ok(Come::Tcp(stream, address))
+                    Ok(Accepted::Tcp(stream, address))
                 };
                 there.serve(accept).await;
             }
@@ -124,7 +124,7 @@ async fn serve_until<T, E>(
         }
     };
     tokio::select! {
-        () = here.serve(async || Ok(Come::Unix(unix.accept().await?.0))) => {}
+        () = here.serve(async || Ok(Accepted::Unix(unix.accept().await?.0))) => {}
         () = over_tcp => {}
         _ = ended => {}
     }

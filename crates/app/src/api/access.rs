@@ -11,8 +11,8 @@ use std::time::Instant;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 
 use super::operations::Operation;
-use super::seats::Seats;
 use super::serve::SOCKET;
+use super::slots::Slots;
 use super::tls::{Certificate, Failed, Tls, TlsError, TlsFiles, Wanted};
 use super::tokens::{Denied, Tokens, TokensError, Who};
 use crate::control::{ErrorKind, HasKind, Means};
@@ -79,8 +79,8 @@ pub(super) struct Access {
     files: AccessFiles,
     current: Mutex<Arc<Current>>,
     /// Handshakes, and connections behind them.
-    pub(super) handshakes: Seats,
-    pub(super) seats: Seats,
+    pub(super) handshakes: Slots,
+    pub(super) slots: Slots,
     failed: Mutex<Bounded>,
 }
 
@@ -97,8 +97,8 @@ impl Access {
         Ok(Self {
             files,
             current: Mutex::new(Arc::new(current)),
-            handshakes: Seats::default(),
-            seats: Seats::default(),
+            handshakes: Slots::default(),
+            slots: Slots::default(),
             failed: Mutex::default(),
         })
     }
@@ -109,7 +109,7 @@ impl Access {
         let current = Current::read(&self.files)?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
         self.handshakes.renew();
-        self.seats.renew();
+        self.slots.renew();
         Ok(())
     }
 

@@ -18,8 +18,8 @@ use tokio::time::{sleep, timeout};
 use super::access::{Access, Peer};
 use super::answer::Problem;
 use super::route::router;
-use super::seats::Seats;
 use super::serve::Serve;
+use super::slots::Slots;
 use crate::audit::Audit;
 use crate::control::{ErrorKind, HasKind, Shows};
 
@@ -32,24 +32,24 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 /// All who come by one way: those of one never keep those of another out.
 pub(super) struct Listener {
-    door: Door,
+    acceptor: Acceptor,
     /// Over TCP: who gets in.
     access: Option<Arc<Access>>,
     /// Ends when all have gone.
     closed: mpsc::Receiver<()>,
 }
 
-/// What a connection gets.
+/// Takes connections in.
 #[derive(Clone)]
-struct Door {
+struct Acceptor {
     router: Router,
-    seats: Seats,
+    slots: Slots,
     /// A clone for each connection.
     open: mpsc::Sender<()>,
 }
 
-/// Somebody who has come.
-pub(super) enum Come {
+/// A connection that was accepted.
+pub(super) enum Accepted {
     Unix(UnixStream),
     Tcp(TcpStream, SocketAddr),
 }
@@ -66,58 +66,58 @@ impl Listener {
         E: HasKind + 'static,
     {
         let (open, closed) = mpsc::channel(1);
-        let seats = access.as_ref().map(|access| access.seats.clone());
-        let door = Door {
+        let slots = access.as_ref().map(|access| access.slots.clone());
+        let acceptor = Acceptor {
             router: router(serve, audit),
-            seats: seats.unwrap_or_default(),
+            slots: slots.unwrap_or_default(),
             open,
         };
         Self {
-            door,
+            acceptor,
             access,
             closed,
         }
     }
 
     /// Serves all whom `accept` gives, without end.
-    pub(super) async fn serve(&self, accept: impl AsyncFn() -> io::Result<Come>) {
+    pub(super) async fn serve(&self, accept: impl AsyncFn() -> io::Result<Accepted>) {
         loop {
             match accept().await {
-                Ok(come) => self.admit(come),
+                Ok(accepted) => self.admit(accepted),
                 // No file descriptors left: it would fail again at once.
                 Err(_) => sleep(ACCEPT_RETRY).await,
             }
         }
     }
 
-    fn admit(&self, come: Come) {
-        match (come, &self.access) {
-            (Come::Unix(stream), _) => {
+    fn admit(&self, accepted: Accepted) {
+        match (accepted, &self.access) {
+            (Accepted::Unix(stream), _) => {
                 let uid = stream.peer_cred().map(|it| it.uid()).ok();
-                self.door.seat(stream, Peer::Owner(uid), || true);
+                self.acceptor.accept(stream, Peer::Owner(uid), || true);
             }
-            (Come::Tcp(stream, address), Some(access)) => {
-                let door = self.door.clone();
-                door.admit_remote(stream, address, Arc::clone(access));
+            (Accepted::Tcp(stream, address), Some(access)) => {
+                let acceptor = self.acceptor.clone();
+                acceptor.admit_remote(stream, address, Arc::clone(access));
             }
             // Nobody says who gets in.
-            (Come::Tcp(..), None) => {}
+            (Accepted::Tcp(..), None) => {}
         }
     }
 
     /// Closes all connections, those with a request at work when it is answered.
     pub(super) async fn end(mut self) {
-        self.door.seats.close();
+        self.acceptor.slots.close();
         if let Some(access) = &self.access {
             access.handshakes.close();
         }
-        drop(self.door);
+        drop(self.acceptor);
         // Nothing is sent: it ends when the last connection has gone.
         let _ = timeout(LAST_ANSWER, self.closed.recv()).await;
     }
 }
 
-impl Door {
+impl Acceptor {
     /// Gives somebody a place, behind a handshake where there is TLS. Who has not done that gives
     /// way to others who come, and to nobody who has.
     fn admit_remote(self, stream: TcpStream, address: SocketAddr, access: Arc<Access>) {
@@ -129,7 +129,7 @@ impl Door {
                 certificate: None,
             };
             // What it may is looked at with each request.
-            return self.seat(stream, peer, || true);
+            return self.accept(stream, peer, || true);
         }
         // None of them has a request at work.
         let Some((place, given_up)) = access.handshakes.take() else {
@@ -149,7 +149,7 @@ impl Door {
                         address,
                         certificate,
                     };
-                    self.seat(stream, peer, || Arc::ptr_eq(&current, &access.current()));
+                    self.accept(stream, peer, || Arc::ptr_eq(&current, &access.current()));
                 }
                 Err(why) => access.note_failed(address, &why),
             }
@@ -159,16 +159,16 @@ impl Door {
     /// Serves a connection, unless the files that let it in were read anew meanwhile: it comes
     /// again. Its place is taken before that is looked at, so files that are read anew behind the
     /// look find it there and close it.
-    fn seat(
+    fn accept(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         peer: Peer,
         is_current: impl FnOnce() -> bool,
     ) {
-        match self.seats.take() {
+        match self.slots.take() {
             Some(_) if !is_current() => {}
-            Some((seat, given_up)) => {
-                let router = self.router.clone().layer(Extension(seat));
+            Some((slot, given_up)) => {
+                let router = self.router.clone().layer(Extension(slot));
                 let router = router.layer(Extension(Arc::new(peer)));
                 let open = self.open.clone();
                 tokio::spawn(async move {
@@ -231,15 +231,15 @@ mod tests {
         let runtime = Builder::new_current_thread().enable_all().build();
         runtime.expect("there is one").block_on(async {
             let (open, _closed) = mpsc::channel(1);
-            let door = Door {
+            let acceptor = Acceptor {
                 router: Router::new(),
-                seats: Seats::default(),
+                slots: Slots::default(),
                 open,
             };
             for is_seen in [false, true] {
                 let (mut client, server) = UnixStream::pair().expect("there are two");
-                door.seat(server, Peer::Owner(None), || {
-                    door.seats.renew();
+                acceptor.accept(server, Peer::Owner(None), || {
+                    acceptor.slots.renew();
                     is_seen
                 });
                 let end = timeout(PATIENCE, client.read(&mut [0])).await;

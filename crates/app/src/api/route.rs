@@ -27,8 +27,8 @@ use super::operations::{OPERATIONS, Operation};
 use super::page;
 use super::parts::{Parts, Query};
 use super::record::{Draft, Entry, is_recorded};
-use super::seats::{Seat, Work};
 use super::serve::{BODY_BYTES_MAX, PREFIX, Serve};
+use super::slots::{Slot, Work};
 use crate::audit::Audit;
 use crate::control::{Asker, ErrorKind, EventView, HasKind, Progress, Request, Shows};
 
@@ -52,7 +52,7 @@ where
         let (serve, audit) = (Arc::clone(serve), Arc::clone(audit));
         let followers = Arc::clone(&followers);
         let path = format!("{PREFIX}{}", operation.path);
-        let handler = move |Extension(seat): Extension<Seat>,
+        let handler = move |Extension(slot): Extension<Slot>,
                             Extension(peer): Extension<Arc<Peer>>,
                             names: Result<Path<HashMap<String, String>>, PathRejection>,
                             uri: Uri,
@@ -64,7 +64,7 @@ where
                 headers,
                 followers,
             };
-            answer(operation, asked, body, (&seat, &peer), serve, &audit)
+            answer(operation, asked, body, (&slot, &peer), serve, &audit)
                 .await
                 .unwrap_or_else(IntoResponse::into_response)
         };
@@ -134,7 +134,7 @@ async fn answer<T, E>(
     operation: &Operation,
     asked: Asked,
     body: Body,
-    (seat, peer): (&Seat, &Peer),
+    (slot, peer): (&Slot, &Peer),
     serve: Arc<impl Serve<T, E>>,
     audit: &Arc<Audit>,
 ) -> Result<Response, Problem>
@@ -155,7 +155,7 @@ where
         Err(problem) => return Err(refused(draft, problem).await),
     };
     let draft = draft.map(|draft| draft.with_body(&body));
-    let Some(work) = seat.begin() else {
+    let Some(work) = slot.begin() else {
         let detail = "the connection has given way to another, and nothing was done: ask again";
         let problem = Problem::new(ErrorKind::Unavailable, detail.to_owned());
         return Err(refused(draft, problem).await);

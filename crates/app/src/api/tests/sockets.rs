@@ -13,8 +13,8 @@ use std::thread;
 use flashyard_testbed::Scratch;
 
 use super::super::operations::OPERATIONS;
-use super::super::seats::Seats;
 use super::super::serve::BODY_BYTES_MAX;
+use super::super::slots::Slots;
 use super::super::{AccessFiles, Api, AskError, Place, SOCKET, Tcp, ask, ask_and_follow};
 use crate::audit::Audit;
 use crate::control::{
@@ -231,7 +231,7 @@ fn what_is_not_there_is_told() {
 #[test]
 fn idle_connections_never_keep_others_out() {
     let rig = Rig::start("idle", |_| {});
-    let idle: Vec<UnixStream> = (0..3 * Seats::MOST)
+    let idle: Vec<UnixStream> = (0..3 * Slots::MOST)
         .map(|place| {
             let mut stream = rig.connect();
             if place % 2 == 0 {
@@ -262,7 +262,7 @@ fn who_is_served_is_not_dropped() {
         // The test lets all of them go by ending.
         let _ = may_go.lock().expect("none panics").recv();
     });
-    let working: Vec<UnixStream> = (0..Seats::MOST)
+    let working: Vec<UnixStream> = (0..Slots::MOST)
         .map(|_| {
             let mut stream = rig.connect();
             stream.write_all(STATUS.as_bytes()).expect("it reads");
@@ -278,7 +278,7 @@ fn who_is_served_is_not_dropped() {
     for stream in &working {
         assert_eq!(body(stream), "7\n");
     }
-    assert_eq!(rig.executed(), Seats::MOST);
+    assert_eq!(rig.executed(), Slots::MOST);
 }
 
 /// A command that takes long hears that its client has gone, and tells one that stays how far it

@@ -11,7 +11,7 @@ use flashyard_testbed::Scratch;
 use openssl::ssl::{SslConnector, SslMethod, SslStream, SslVersion};
 use openssl::symm::Cipher;
 
-use super::super::seats::Seats;
+use super::super::slots::Slots;
 use super::super::tls::store;
 use super::super::{
     AccessFiles, Api, Place, Remote, RemoteFiles, Renewal, Tcp, TlsFiles, ask as ask_target,
@@ -271,7 +271,7 @@ fn a_client_has_a_token_or_a_certificate() {
 fn who_does_not_shake_hands_keeps_nobody_out() {
     let rig = Rig::start("silent", &format!("read {TOKEN}\n"), false);
     let mut served = rig.connect(&rig.client(None)).expect("it trusts it");
-    let mut silent: Vec<TcpStream> = (0..3 * Seats::MOST)
+    let mut silent: Vec<TcpStream> = (0..3 * Slots::MOST)
         .map(|place| {
             let mut stream = TcpStream::connect(rig.at).expect("it listens");
             if place % 2 == 0 {

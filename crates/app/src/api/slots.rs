@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 /// All connections.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seats(Arc<Mutex<Table>>);
+pub(super) struct Slots(Arc<Mutex<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -28,39 +28,39 @@ type Idle = oneshot::Sender<()>;
 
 /// A connection's place, until it is dropped.
 #[derive(Clone)]
-pub(super) struct Seat(Arc<Inner>);
+pub(super) struct Slot(Arc<Inner>);
 
 struct Inner {
-    seats: Seats,
+    slots: Slots,
     /// Under which it stands among those without a request.
     since: Mutex<u64>,
 }
 
 /// A request at work.
 pub(super) struct Work {
-    seat: Seat,
+    slot: Slot,
     idle: Option<Idle>,
     /// Its connection is from after so many renewals.
     renewed: u64,
 }
 
-impl Seats {
+impl Slots {
     /// Connections at once.
     pub(super) const MOST: usize = 64;
 
     /// A place for a new connection, and what ends when it is to give way; `None` when every place
     /// has a request at work.
-    pub(super) fn take(&self) -> Option<(Seat, oneshot::Receiver<()>)> {
+    pub(super) fn take(&self) -> Option<(Slot, oneshot::Receiver<()>)> {
         let mut table = self.lock();
         if table.at_work + table.idle.len() >= Self::MOST {
             table.idle.pop_first()?;
         }
         let (idle, given_up) = oneshot::channel();
         let inner = Inner {
-            seats: self.clone(),
+            slots: self.clone(),
             since: Mutex::new(table.add(idle)),
         };
-        Some((Seat(Arc::new(inner)), given_up))
+        Some((Slot(Arc::new(inner)), given_up))
     }
 
     /// Those without a request go, and those with one when it has ended.
@@ -90,15 +90,15 @@ impl Table {
     }
 }
 
-impl Seat {
+impl Slot {
     /// A whole request has come; `None` if the connection has given way to another.
     pub(super) fn begin(&self) -> Option<Work> {
-        let mut table = self.0.seats.lock();
+        let mut table = self.0.slots.lock();
         let idle = table.idle.remove(&self.0.lock())?;
         table.at_work += 1;
-        let seat = self.clone();
+        let slot = self.clone();
         Some(Work {
-            seat,
+            slot,
             idle: Some(idle),
             renewed: table.renewed,
         })
@@ -108,7 +108,7 @@ impl Seat {
 impl Work {
     /// Whether its connection is to come again.
     pub(super) fn is_outdated(&self) -> bool {
-        self.seat.0.seats.lock().renewed != self.renewed
+        self.slot.0.slots.lock().renewed != self.renewed
     }
 }
 
@@ -121,14 +121,14 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let since = *self.lock();
-        self.seats.lock().idle.remove(&since);
+        self.slots.lock().idle.remove(&since);
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let inner = &self.seat.0;
-        let mut table = inner.seats.lock();
+        let inner = &self.slot.0;
+        let mut table = inner.slots.lock();
         table.at_work -= 1;
         let may_stay = !table.closed && table.renewed == self.renewed;
         if let Some(idle) = self.idle.take().filter(|_| may_stay) {
