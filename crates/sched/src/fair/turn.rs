@@ -163,9 +163,13 @@ impl Fair {
         self.in_flight[place] < floor || self.load[place] < window
     }
 
-    /// The least tag of those who wait for I/O of a kind; beyond all others when nobody does.
+    /// The least tag of those who wait for I/O of a kind; beyond all others when nobody
+    /// does, or the device does not serve it.
     #[inline]
     pub(super) fn least_tag(&self, kind: Kind) -> u64 {
+        if self.silent.is(kind) {
+            return u64::MAX;
+        }
         let lane = [Lane::Read, Lane::Write][kind as usize];
         let ready = self.ready[lane as usize].least();
         ready.min(self.claims[kind as usize].least())
@@ -266,27 +270,26 @@ impl Fair {
         Some(number)
     }
 
-    /// The next I/O of the class that is tried out; all others are put aside.
+    /// The next I/O of the class that is tried out. Where none of it waits the next of another size
+    /// goes of those who mix both: they would come to send none of the class.
     #[inline(never)]
     fn next_of_class(&mut self, now: Time, class: Class) -> Option<Choice> {
-        let lane = match class.kind() {
-            Kind::Read => Lane::Read,
-            Kind::Write => Lane::Write,
-        };
-        while self.has_room(now, class.kind()) {
-            let (number, _) = self.ready[lane as usize].first()?;
+        if !self.has_room(now, class.kind()) {
+            return None;
+        }
+        let lane = class.kind().lane();
+        while let Some((number, tag)) = self.ready[lane as usize].first() {
             let head = self.tenants[number].head(lane);
             if self.places[head as usize].class == class {
                 return Some((number, lane, Payer::Share));
             }
             self.ready[lane as usize].remove(number);
-            // It may have come back since: whenever anything of its tenant goes, all its lanes are
-            // offered.
-            if !core::mem::replace(&mut self.tenants[number].parked[lane as usize], true) {
-                self.parked.push(number * 4 + lane as u32);
-            }
+            let mixes = self.tenants[number].classes & (1 << class.0) != 0;
+            let tag = if mixes { tag } else { u64::MAX };
+            self.parked.set(number * 4 + lane as u32, tag);
         }
-        None
+        let (item, tag) = self.parked.first()?;
+        (tag < u64::MAX).then_some((item / 4, lane, Payer::Share))
     }
 
     /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon,
