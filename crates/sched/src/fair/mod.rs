@@ -97,8 +97,10 @@ pub struct Fair {
     silent: Silent,
     /// What writes have really cost.
     real: Real,
-    /// Nothing may go, and no time will change that: not before an event that may.
+    /// Nothing may go, and no time before `stuck_until` will change that: not before an event that
+    /// may.
     stuck: bool,
+    stuck_until: u64,
 }
 
 impl Default for Fair {
@@ -139,6 +141,7 @@ impl Fair {
             silent: Silent::default(),
             real: Real::default(),
             stuck: false,
+            stuck_until: u64::MAX,
         }
     }
 
@@ -252,8 +255,7 @@ impl Fair {
     /// against them.
     fn level(&mut self, now: Time) {
         self.virtual_now = 0;
-        let numbers: Vec<u32> = self.tenants.numbers().collect();
-        for number in numbers {
+        for number in 0..self.tenants.most() {
             self.tenants[number].tag = 0;
             self.tenants[number].background_tag = 0;
             for lane in LANES {
@@ -316,8 +318,11 @@ impl Policy for Fair {
         if now.as_ns() >= self.learner.tick_ends() {
             self.tick(now);
         }
-        if self.queued == 0 || self.stuck {
+        if self.queued == 0 {
             return Next::WaitForEvent;
+        }
+        if self.stuck {
+            return Self::wait(now, self.stuck_until);
         }
         self.look(now)
     }

@@ -26,6 +26,13 @@ struct Answers {
     silent: bool,
 }
 
+impl Answers {
+    /// For how long a kind may give nothing back.
+    fn patience(&self, tick: u64) -> u64 {
+        (TICKS * tick).max(LATENCIES * (self.latency / self.ios.max(1)))
+    }
+}
+
 impl Silent {
     /// A tick of some length has ended; what of each kind is with the device, and has come back in
     /// it: the number and the sum of latencies. Says which kinds have just come back.
@@ -47,12 +54,21 @@ impl Silent {
             if ios > 0 || in_flight[kind] == 0 {
                 own.heard = now;
             }
-            let patience = LATENCIES * (own.latency / own.ios.max(1));
-            let silent = now - own.heard > (TICKS * tick).max(patience);
+            let silent = now > own.heard + own.patience(tick);
             *back = own.silent && !silent;
             own.silent = silent;
         }
         back
+    }
+
+    /// When a kind that is not silent is, if nothing comes back of it.
+    #[inline]
+    pub(super) fn due(&self, kind: Kind, tick: u64) -> u64 {
+        let own = &self.kinds[kind as usize];
+        match own.silent {
+            true => u64::MAX,
+            false => own.heard + own.patience(tick) + 1,
+        }
     }
 
     #[inline]

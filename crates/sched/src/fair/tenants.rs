@@ -319,6 +319,7 @@ impl Tenants {
         self.table.len() as u32
     }
 
+    #[cfg(test)]
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.known.iter().map(|&(_, number)| number)
     }

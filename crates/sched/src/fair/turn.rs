@@ -53,16 +53,41 @@ impl Fair {
             self.choose(now)
         };
         let Some(choice) = choice else {
-            self.stuck = plain && self.gated.is_empty();
+            if plain && self.gated.is_empty() {
+                self.stick(now);
+            }
             return self.wake_up(now);
         };
         let next = self.dispatch(now, choice);
         if plain && self.queued > 0 && self.gated.is_empty() && !self.has_next(now) {
             // What another look would find, and do.
             self.advance_virtual_time();
-            self.stuck = true;
+            self.stick(now);
         }
         next
+    }
+
+    /// Remembers that nothing that is plain may go.
+    #[inline]
+    fn stick(&mut self, now: Time) {
+        self.stuck = true;
+        self.stuck_until = self.silence_due(now);
+    }
+
+    /// When it may come out that the device does not serve a kind that others wait for: they have
+    /// room, and nothing else may happen until then.
+    #[inline]
+    fn silence_due(&self, now: Time) -> u64 {
+        let due = |(kind, other): (Kind, Kind)| {
+            let waits = !self.ready[kind.lane() as usize].is_empty() && self.has_room(now, kind);
+            match waits && self.in_flight[other as usize] > 0 {
+                true => self.silent.due(other, self.learner.tick_length()),
+                false => u64::MAX,
+            }
+        };
+        let kinds = [(Kind::Read, Kind::Write), (Kind::Write, Kind::Read)];
+        let due = kinds.into_iter().map(due).fold(u64::MAX, u64::min);
+        due.max(self.learner.tick_ends())
     }
 
     /// Whether anything that is plain finds room.
@@ -325,7 +350,7 @@ impl Fair {
     #[inline(never)]
     fn wake_up(&self, now: Time) -> Next {
         let tick = match self.learner.phase() {
-            Phase::Open => u64::MAX,
+            Phase::Open => self.silence_due(now),
             Phase::Settling(_) | Phase::Alone(_) => self.learner.tick_ends(),
         };
         let waits = !self.ready[Lane::Background as usize].is_empty();
@@ -339,9 +364,13 @@ impl Fair {
         };
         let owed = self.gated.least().min(self.reserved.least());
         let slice = self.slices.changes(now.as_ns());
-        let at = owed.min(tick).min(background).min(slice);
-        if at < u64::MAX {
-            Next::WaitUntil(Time::from_ns(at.max(now.as_ns() + 1)))
+        Self::wait(now, owed.min(tick).min(background).min(slice))
+    }
+
+    #[inline]
+    pub(super) fn wait(now: Time, until: u64) -> Next {
+        if until < u64::MAX {
+            Next::WaitUntil(Time::from_ns(until.max(now.as_ns() + 1)))
         } else {
             Next::WaitForEvent
         }
