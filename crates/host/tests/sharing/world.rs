@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use flashyard_block::{Io, MemoryDevice, SharedDevice};
-use flashyard_engine::{Class, Limits, Switch, TenantSpec};
+use flashyard_engine::{Class, DeviceHandle, Limits, Switch, TenantSpec, Timed};
 use flashyard_host::{Association, HostError, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
@@ -24,6 +24,7 @@ pub(crate) const BLOCKS: u64 = 16_384;
 pub(crate) struct Site {
     site: flashyard_testbed::Site,
     pub(crate) switch: Rc<Switch>,
+    device: DeviceHandle,
 }
 
 impl Deref for Site {
@@ -50,7 +51,17 @@ impl Site {
         for name in ["a", "b"] {
             site.bench.attach_handle(name, 1, &device);
         }
-        Self { site, switch }
+        Self {
+            site,
+            switch,
+            device,
+        }
+    }
+
+    /// For how long all reads have waited for their turn, and were at the device.
+    pub(crate) fn reads(&self) -> Timed {
+        let home = &self.bench.cores[self.device.core()];
+        home.traffic(&self.device).expect("it is there").reads
     }
 
     /// Says what a tenant may claim.
