@@ -48,7 +48,7 @@ fn ask(id: u32) -> Ask {
         } else {
             Op::Write
         },
-        bytes: if id % 2 == 0 { 4096 } else { 65_536 },
+        bytes: if id.is_multiple_of(2) { 4096 } else { 65_536 },
         lba: 0,
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const BLOCKS: u64 = 16_384;
 
 /// A target whose tenants have the same device, each as its namespace 1.
 pub(crate) struct Site {
-    site: flashyard_testbed::Site,
+    inner: flashyard_testbed::Site,
     pub(crate) switch: Rc<Switch>,
     device: DeviceHandle,
 }
@@ -31,7 +31,7 @@ impl Deref for Site {
     type Target = flashyard_testbed::Site;
 
     fn deref(&self) -> &Self::Target {
-        &self.site
+        &self.inner
     }
 }
 
@@ -44,15 +44,15 @@ impl Site {
         policy: Box<dyn Policy>,
         speed: Speed,
     ) -> Self {
-        let site = flashyard_testbed::Site::with_limits(config, cores, limits);
-        let home = &site.bench.cores[cores - 1];
+        let inner = flashyard_testbed::Site::with_limits(config, cores, limits);
+        let home = &inner.bench.cores[cores - 1];
         let switch = home.add_switch(policy);
-        let device = home.add_device(drive(site.server.rt(cores - 1), speed), &switch);
+        let device = home.add_device(drive(inner.server.rt(cores - 1), speed), &switch);
         for name in ["a", "b"] {
-            site.bench.attach_handle(name, 1, &device);
+            inner.bench.attach_handle(name, 1, &device);
         }
         Self {
-            site,
+            inner,
             switch,
             device,
         }
