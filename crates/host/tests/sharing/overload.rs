@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use flashyard_block::{DeviceExt, IoError, Tag};
-use flashyard_engine::{Class, Limits, TenantId};
+use flashyard_engine::{Class, Limits, TenantId, Timed};
 use flashyard_host::{Association, HostError, Options, Persistence, RemoteDevice};
 use flashyard_nvme::Status;
 use flashyard_runtime::sim::Config;
 use flashyard_runtime::{Buf, Rt};
-use flashyard_sched::Fair;
+use flashyard_sched::{Fair, Fifo, Policy, Window};
 use flashyard_time::{Duration, Rng};
 
 use crate::world::{BLOCK, BLOCKS, Site, Speed, Work, load, one, options};
@@ -94,9 +94,36 @@ fn flooding() -> Options {
 
 /// Whatever the flood of `a`, `b` is served with a latency that the device explains; associations
 /// of both come up, are kept alive and are administered; and memory stays within its bounds.
+///
+/// `b` asks for less than its share, so it does not wait for its turn but when costs are measured,
+/// and the flood is held to what the device has a use for: who is served in the order in which all
+/// came has half as much. How many of its I/Os end in a given second is chance: 15 to 60 of them,
+/// by which of the drive's two parts each write of 1 MiB meets, and no fewer when all costs are
+/// known from the start. So seconds are added up.
 #[test]
 fn a_flood_does_not_starve_other_tenants() {
-    let site = site(1, limits());
+    let done_under = |policy: fn() -> Box<dyn Policy>| -> (u64, Timed) {
+        let (mut done, mut reads) = (0, Timed::default());
+        for seed in 1..=3 {
+            let site = Site::new(Config::calm(seed), 1, limits(), policy(), SLOW);
+            done += beside_a_flood(&site);
+            reads += &site.reads();
+        }
+        (done, reads)
+    };
+    let (fair, reads) = done_under(|| Box::new(Fair::new()));
+    assert!(fair > 20 * 3 * ROUNDS, "{fair}");
+    let (waited, served) = (reads.waited_ns, reads.served_ns);
+    assert!(waited * 20 < served, "{waited} ns waited, {served} served");
+    let (unfair, _) = done_under(|| Box::new(Fifo::new(Window::UNLIMITED)));
+    assert!(2 * fair > 3 * unfair, "{fair}, and {unfair} in order");
+}
+
+/// Seconds for which `b` reads.
+const ROUNDS: u64 = 4;
+
+/// How many I/Os of `b` are done.
+fn beside_a_flood(site: &Site) -> u64 {
     let (addr, target) = (site.bench.addr, Arc::clone(&site.bench.target));
     site.run(move |rt: Rt| async move {
         let before = Buf::balance();
@@ -113,7 +140,8 @@ fn a_flood_does_not_starve_other_tenants() {
             sensitive: false,
         };
         let kato = Duration::from_ms(500);
-        for round in 0..4_u8 {
+        let mut total = 0;
+        for round in 0..ROUNDS as u8 {
             // Others come, and so do more hosts of the tenant that floods.
             for tenant in ["a", "b"] {
                 let begun = rt.now();
@@ -137,7 +165,7 @@ fn a_flood_does_not_starve_other_tenants() {
                     let span = (rt.now(), rt.now() + Duration::from_secs(1));
                     let tally = load(&rt, &association, small, span, 7).await;
                     let worst = tally.latency.borrow().max();
-                    assert!(tally.done.get() > 20, "{} in a second", tally.done.get());
+                    total += tally.done.get();
                     // A few writes of 1 MiB, at 41 ms each, may be at the device already.
                     assert!(worst < 250_000_000, "{worst} ns");
                 }
@@ -154,7 +182,8 @@ fn a_flood_does_not_starve_other_tenants() {
         assert_eq!(flooder.failure(), None, "its Keep Alives were answered");
         let errors = target.snapshot().tenants[0].counters.errors;
         assert_eq!(errors, interrupted);
-    });
+        total
+    })
 }
 
 /// Nothing goes round in circles while all wait: what happens in the world follows from the I/O

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use flashyard_block::{Io, MemoryDevice, SharedDevice};
-use flashyard_engine::{Class, Limits, Switch, TenantSpec};
+use flashyard_engine::{Class, DeviceHandle, Limits, Switch, TenantSpec, Timed};
 use flashyard_host::{Association, HostError, Payload, Queue, ReadInto};
 use flashyard_nvme::command::LbaRange;
 use flashyard_nvme::{Sgl, SubmissionQueueEntry};
@@ -22,15 +22,16 @@ pub(crate) const BLOCKS: u64 = 16_384;
 
 /// A target whose tenants have the same device, each as its namespace 1.
 pub(crate) struct Site {
-    site: flashyard_testbed::Site,
+    inner: flashyard_testbed::Site,
     pub(crate) switch: Rc<Switch>,
+    device: DeviceHandle,
 }
 
 impl Deref for Site {
     type Target = flashyard_testbed::Site;
 
     fn deref(&self) -> &Self::Target {
-        &self.site
+        &self.inner
     }
 }
 
@@ -43,14 +44,24 @@ impl Site {
         policy: Box<dyn Policy>,
         speed: Speed,
     ) -> Self {
-        let site = flashyard_testbed::Site::with_limits(config, cores, limits);
-        let home = &site.bench.cores[cores - 1];
+        let inner = flashyard_testbed::Site::with_limits(config, cores, limits);
+        let home = &inner.bench.cores[cores - 1];
         let switch = home.add_switch(policy);
-        let device = home.add_device(drive(site.server.rt(cores - 1), speed), &switch);
+        let device = home.add_device(drive(inner.server.rt(cores - 1), speed), &switch);
         for name in ["a", "b"] {
-            site.bench.attach_handle(name, 1, &device);
+            inner.bench.attach_handle(name, 1, &device);
         }
-        Self { site, switch }
+        Self {
+            inner,
+            switch,
+            device,
+        }
+    }
+
+    /// For how long all reads have waited for their turn, and were at the device.
+    pub(crate) fn reads(&self) -> Timed {
+        let home = &self.bench.cores[self.device.core()];
+        home.traffic(&self.device).expect("it is there").reads
     }
 
     /// Says what a tenant may claim.

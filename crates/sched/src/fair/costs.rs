@@ -170,16 +170,74 @@ impl Costs {
     /// The class was alone on the device, and what was served in `span` nanoseconds would, as it is
     /// charged, have taken `charged`. Moves the cost by `part / 4` of the difference.
     pub(super) fn correct(&mut self, class: Class, charged: u64, span: u64, part: u64) {
+        let span = u128::from(span) * u128::from(PER_NS);
+        self.set(class, self.moved(class, charged, span, part));
+    }
+
+    /// What a class costs of which was charged so much where `real` would have been right, after
+    /// `part / 4` of the difference.
+    fn moved(&self, class: Class, charged: u64, real: u128, part: u64) -> u64 {
         let believed = self.at(class);
-        let real = u128::from(believed) * u128::from(span) * u128::from(PER_NS)
-            / u128::from(charged.max(1));
+        let real = u128::from(believed) * real / u128::from(charged.max(1));
         let real = u64::try_from(real).unwrap_or(MOST).clamp(LEAST, MOST);
-        let moved = if real > believed {
+        if real > believed {
             believed + (real - believed) / 4 * part.min(4)
         } else {
             believed - (believed - real) / 4 * part.min(4)
+        }
+    }
+
+    /// A class and others of its kind, of which so much was `charged` by size, had the device
+    /// for a time of which they were charged `ratio` millionths. Moves by `part / 4` of the
+    /// difference what the class costs, and those that were never measured; all, when that is less
+    /// than half. Says whether none was new but the class: sizes that were measured together are
+    /// to be told apart.
+    pub(super) fn correct_mix(
+        &mut self,
+        class: Class,
+        charged: &[u64; SIZES],
+        ratio: u64,
+        part: u64,
+    ) -> bool {
+        let first = class.kind() as usize * SIZES;
+        let total = charged.iter().sum::<u64>().max(1);
+        let own = usize::from(class.0) - first;
+        let sum = |free: &[bool; SIZES]| {
+            let each = charged.iter().zip(free).filter(|(_, free)| **free);
+            each.map(|(charged, _)| charged).sum::<u64>()
         };
-        self.set(class, moved);
+        let mut free = [false; SIZES];
+        for (size, free) in free.iter_mut().enumerate() {
+            let new = !self.learnt[first + size] && charged[size] >= total / 8;
+            *free = size == own || new;
+        }
+        let alone = free.iter().filter(|&&free| free).count() == 1;
+        if sum(&free) < total / 2 {
+            free = charged.map(|charged| charged >= total / 8);
+        }
+        // In millionths of all: what was charged for these, and the time that there was for them.
+        let believed = (u128::from(sum(&free)) * 1_000_000 / u128::from(total)) as u64;
+        let real = (1_000_000_000_000 / ratio.max(1)).saturating_sub(1_000_000 - believed);
+        let real = u128::from(real.max(believed / 4));
+        let class = |size: usize| Class((first + size) as u8);
+        let mut moved = [0; SIZES];
+        for (size, moved) in moved.iter_mut().enumerate() {
+            *moved = self.moved(class(size), believed, real, part);
+        }
+        for size in (0..SIZES).filter(|&size| free[size]) {
+            self.set(class(size), moved[size]);
+        }
+        alone
+    }
+
+    /// All of a kind costs `real` where it was charged `charged`: at most twice, and at least half
+    /// of what was believed.
+    pub(super) fn scale(&mut self, kind: Kind, real: u64, charged: u64) {
+        let real = real.clamp(charged / 2, charged.saturating_mul(2));
+        for place in &mut self.curve[kind as usize * SIZES..][..SIZES] {
+            let scaled = u128::from(*place) * u128::from(real) / u128::from(charged.max(1));
+            *place = u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST);
+        }
     }
 
     /// While no reads were measured: moves all their costs a quarter of the way to where `class`
@@ -243,5 +301,56 @@ impl Costs {
         if kind == Kind::Read && !self.is_any_learnt(Kind::Write) {
             self.complete_curve(Kind::Write);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What reads of 16 and 64 KiB cost, and whether one was alone, after a probe of the larger in
+    /// which both were charged so much, in millionths of the time that it took.
+    fn after(costs: &mut Costs, charged: [u64; 2]) -> ([u64; 2], bool) {
+        let mut sizes = [0; SIZES];
+        (sizes[2], sizes[4]) = (charged[0], charged[1]);
+        let classes = [16 << 10, 64 << 10].map(|bytes| Class::new(Kind::Read, bytes));
+        let alone = costs.correct_mix(classes[1], &sizes, charged[0] + charged[1], 4);
+        (classes.map(|class| costs.at(class) / PER_NS), alone)
+    }
+
+    #[test]
+    fn sizes_that_are_measured_together_are_moved_together_until_one_is_known() {
+        let mut costs = Costs::new();
+        // 6,250 and 21,250 ns are believed.
+        let (found, alone) = after(&mut costs, [300_000, 200_000]);
+        assert!(!alone);
+        assert!(
+            found[0].abs_diff(12_500) < 20 && found[1].abs_diff(42_500) < 50,
+            "{found:?}"
+        );
+        // Now both are known: what is left is that of the size that is measured.
+        let (found, alone) = after(&mut costs, [400_000, 400_000]);
+        assert!(alone);
+        assert!(
+            found[0].abs_diff(12_500) < 20 && found[1].abs_diff(63_750) < 80,
+            "{found:?}"
+        );
+        // Unless it is less than half of all.
+        let (found, alone) = after(&mut costs, [1_500_000, 500_000]);
+        assert!(alone);
+        assert!(
+            found[0].abs_diff(6_250) < 20 && found[1].abs_diff(31_875) < 80,
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_size_alone_costs_the_time_it_took() {
+        let mut costs = Costs::new();
+        let (found, alone) = after(&mut costs, [0, 250_000]);
+        assert!(alone && found[1].abs_diff(85_000) < 50, "{found:?}");
+        costs.scale(Kind::Read, 1, 2);
+        let halved = costs.of(Kind::Read, 64 << 10) / PER_NS;
+        assert!(halved.abs_diff(42_500) < 50, "{halved}");
     }
 }

@@ -7,6 +7,7 @@
 //! each other's way fully, or not at all.
 
 use super::GAIN;
+use super::bounds::Bounds;
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
 use super::lately::Lately;
 use super::windows::Bases;
@@ -113,6 +114,7 @@ pub(super) struct Learner {
     /// Classes still to be tried.
     queue: u32,
     trial: Trial,
+    bounds: Bounds,
     pub(super) trials: u64,
 }
 
@@ -120,6 +122,8 @@ pub(super) struct Learner {
 struct Trial {
     ticks: u32,
     idle: u32,
+    /// What was charged for each size of the kind.
+    charged: [u64; SIZES],
     /// Charged time over real time of the last ticks, in millionths.
     last: [u64; 8],
 }
@@ -146,6 +150,7 @@ impl Learner {
             phase: Phase::Open,
             queue: 0,
             trial: Trial::default(),
+            bounds: Bounds::default(),
             trials: 0,
         }
     }
@@ -165,6 +170,19 @@ impl Learner {
     /// Has ticks last as many times longer as the device is slower than usual ones.
     pub(super) fn stretch(&mut self, slowness: u64) {
         self.tick = TICK_NS * slowness.min(LONGEST_STRETCH);
+    }
+
+    pub(super) fn tick_length(&self) -> u64 {
+        self.tick
+    }
+
+    /// What has come back in this tick by kind: how many, and the sum of their latencies.
+    pub(super) fn answers(&self) -> [(u64, u64); 2] {
+        [0, SIZES].map(|first| {
+            let sizes = &self.served[first..][..SIZES];
+            let ios = sizes.iter().map(|served| served.ios).sum();
+            (ios, sizes.iter().map(|served| served.latency).sum())
+        })
     }
 
     /// When the tick ends.
@@ -233,8 +251,16 @@ impl Learner {
             && self.began - self.wrote.min(self.began) < u64::from(SETTLE_LONGEST) * self.tick
     }
 
+    /// What was charged in this tick, by kind.
+    fn charged(&self) -> [u64; 2] {
+        [0, SIZES].map(|first| {
+            let sizes = &self.served[first..][..SIZES];
+            sizes.iter().map(|served| served.charged).sum()
+        })
+    }
+
     fn total(&self) -> u64 {
-        self.served.iter().map(|served| served.charged).sum()
+        self.charged().iter().sum()
     }
 
     /// Most completions of the kind left others waiting.
@@ -269,6 +295,10 @@ impl Learner {
             return;
         }
         self.contended = self.contended.saturating_add(1);
+        let full = self.scene.full.contains(&true) && !self.scene.sliced;
+        if full && self.is_pressed(Kind::Read) && self.is_pressed(Kind::Write) {
+            self.bounds.tick(span, self.charged(), costs);
+        }
         if now < self.rested || self.contended < STEADY {
             return;
         }
@@ -377,7 +407,12 @@ impl Learner {
 
     fn try_out(&mut self, now: u64, span: u64, class: Class, costs: &mut Costs, bases: &mut Bases) {
         bases.look(class);
-        let charged = self.served[usize::from(class.0)].charged;
+        let first = class.kind() as usize * SIZES;
+        let sizes = &self.served[first..][..SIZES];
+        let charged = self.charged()[class.kind() as usize];
+        for (sum, served) in self.trial.charged.iter_mut().zip(sizes) {
+            *sum += served.charged;
+        }
         let others = (self.total() - charged) / PER_NS;
         let span = span.saturating_sub(others).max(span / 4);
         let busy = self.is_busy(class, bases);
@@ -389,8 +424,9 @@ impl Learner {
         trial.last[7] = (u128::from(charged) * 1_000_000 / u128::from(span * PER_NS)) as u64;
         if class.kind() == Kind::Read && trial.last[7] > 1_250_000 {
             // The window was too small for what the device can do.
-            costs.correct(class, trial.last[7], 1_000_000 / PER_NS, 4);
+            costs.correct_mix(class, &trial.charged, trial.last[7], 4);
             trial.last = [0; 8];
+            trial.charged = [0; SIZES];
             return;
         }
         let (steady, mean) = trial.lasts(class.kind(), costs.is_learnt(class));
@@ -405,9 +441,14 @@ impl Learner {
         if mean > 0 && (steady && busy || taken) {
             let before = costs.at(class);
             let part = if costs.is_learnt(class) { 2 } else { 4 };
-            costs.correct(class, mean, 1_000_000 / PER_NS, part);
+            let alone = costs.correct_mix(class, &self.trial.charged, mean, part);
             let moving = before.abs_diff(costs.at(class)) > before / 8 && late;
-            self.note(now, class, moving);
+            if alone {
+                self.note(now, class, moving);
+            } else {
+                // The others come first when the sizes are told apart.
+                self.hopeless[usize::from(class.0)] = now + HOPELESS_NS;
+            }
             self.next_trial(now, bases);
         } else if trial.idle >= 2 || late {
             self.give_up(now, class);

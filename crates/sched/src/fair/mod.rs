@@ -6,6 +6,7 @@
 //! limits by theoretical times ([`rates`]) and a bounded bypass for what is urgent. What was tried,
 //! why each number is what it is, and what it gives: `docs/scheduling.md`.
 
+mod bounds;
 mod costs;
 mod heap;
 mod lately;
@@ -14,6 +15,7 @@ mod queue;
 mod quiet;
 mod rates;
 mod real;
+mod silent;
 mod slices;
 mod tenants;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use heap::Heap;
 use learn::{Learner, Phase, Scene};
 use quiet::Quiet;
 use real::Real;
+use silent::Silent;
 use slices::Slices;
 use tenants::{LANES, Lane, NONE, Place, State, Tenants};
 use windows::{Bases, ONE};
@@ -54,8 +57,9 @@ pub struct Fair {
     reserved: Heap,
     /// Lanes that wait for their limit, by when it opens.
     gated: Heap,
-    /// Lanes taken out of `ready` while another class is tried out.
-    parked: Vec<u32>,
+    /// Lanes taken out of `ready` while another class of their kind is tried out, by tag; an item
+    /// is `4 * tenant + lane`.
+    parked: Heap,
     costs: Costs,
     bases: Bases,
     /// What follows from these for the latest I/O, by kind.
@@ -89,10 +93,14 @@ pub struct Fair {
     quiet: Quiet,
     /// Whether reads or writes are to go until then.
     slices: Slices,
+    /// Of which kinds the device gives nothing back.
+    silent: Silent,
     /// What writes have really cost.
     real: Real,
-    /// Nothing may go, and no time will change that: not before an event that may.
+    /// Nothing may go, and no time before `stuck_until` will change that: not before an event that
+    /// may.
     stuck: bool,
+    stuck_until: u64,
 }
 
 impl Default for Fair {
@@ -110,7 +118,7 @@ impl Fair {
             ready: Default::default(),
             reserved: Heap::default(),
             gated: Heap::default(),
-            parked: Vec::new(),
+            parked: Heap::default(),
             costs: Costs::new(),
             bases: Bases::new(),
             prices: [Price::UNKNOWN; 2],
@@ -130,13 +138,26 @@ impl Fair {
             background_due: 0,
             quiet: Quiet::new(),
             slices: Slices::new(),
+            silent: Silent::default(),
             real: Real::default(),
             stuck: false,
+            stuck_until: u64::MAX,
         }
     }
 
     #[inline(never)]
     fn tick(&mut self, now: Time) {
+        let back = self.silent.tick(
+            now.as_ns(),
+            self.learner.tick_length(),
+            self.in_flight,
+            self.learner.answers(),
+        );
+        for kind in [Kind::Read, Kind::Write] {
+            if back[kind as usize] {
+                self.rejoin(now, kind);
+            }
+        }
         let before = self.learner.phase();
         let quiet = self.is_quiet(now);
         let unhurried = !quiet && self.squeeze == GAIN * ONE;
@@ -151,10 +172,8 @@ impl Fair {
             .tick(now.as_ns(), scene, &mut self.costs, &mut self.bases);
         self.prices = [Price::UNKNOWN; 2];
         if self.learner.phase() != before || ended {
-            while let Some(item) = self.parked.pop() {
-                let (number, lane) = (item / 4, LANES[item as usize % 4]);
-                self.tenants[number].parked[lane as usize] = false;
-                self.offer(now, number, lane);
+            while let Some((item, _)) = self.parked.first() {
+                self.offer(now, item / 4, LANES[item as usize % 4]);
             }
         }
         self.stuck = false;
@@ -219,12 +238,24 @@ impl Fair {
         self.squeeze = changed.clamp(ONE / 2, most);
     }
 
+    /// The device serves a kind again: who waits for it starts where the others are.
+    fn rejoin(&mut self, now: Time, kind: Kind) {
+        for number in 0..self.tenants.most() {
+            let tenant = &mut self.tenants[number];
+            if tenant.head(kind.lane()) != NONE && tenant.tag < self.virtual_now {
+                tenant.tag = self.virtual_now;
+                for lane in LANES {
+                    self.offer(now, number, lane);
+                }
+            }
+        }
+    }
+
     /// Lets all who wait start level again: what they had while costs were measured is not held
     /// against them.
     fn level(&mut self, now: Time) {
         self.virtual_now = 0;
-        let numbers: Vec<u32> = self.tenants.numbers().collect();
-        for number in numbers {
+        for number in 0..self.tenants.most() {
             self.tenants[number].tag = 0;
             self.tenants[number].background_tag = 0;
             for lane in LANES {
@@ -287,8 +318,11 @@ impl Policy for Fair {
         if now.as_ns() >= self.learner.tick_ends() {
             self.tick(now);
         }
-        if self.queued == 0 || self.stuck {
+        if self.queued == 0 {
             return Next::WaitForEvent;
+        }
+        if self.stuck {
+            return Self::wait(now, self.stuck_until);
         }
         self.look(now)
     }
@@ -321,7 +355,7 @@ impl Policy for Fair {
         if outcome.ok && place.bytes > 0 {
             let latency = outcome.latency.as_ns();
             let lane = [Lane::Read, Lane::Write][kind];
-            let pressed = !self.ready[lane as usize].is_empty();
+            let pressed = !self.ready[lane as usize].is_empty() || !self.parked.is_empty();
             if self.bases.record(place.class, latency) {
                 self.prices = [Price::UNKNOWN; 2];
             }

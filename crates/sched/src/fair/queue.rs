@@ -178,6 +178,9 @@ impl Fair {
     #[inline]
     pub(super) fn offer(&mut self, now: Time, number: u32, lane: Lane) {
         self.stuck = false;
+        if !self.parked.is_empty() {
+            self.parked.remove(number * 4 + lane as u32);
+        }
         let tenant = &self.tenants[number];
         if tenant.head(lane) == NONE || tenant.limit.is_some() || tenant.guarantee.is_some() {
             self.offer_by_rates(now, number, lane);
@@ -237,6 +240,7 @@ impl Fair {
         place.state = State::Dispatched;
         let tenant = &mut self.tenants[place.tenant];
         tenant.send(kind, bytes, u64::from(load));
+        tenant.classes |= 1 << class.0;
         if place.paid {
             return;
         }

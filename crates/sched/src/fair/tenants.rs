@@ -64,8 +64,6 @@ pub(super) struct Tenant {
     /// The same for its background I/O.
     pub(super) background_tag: u64,
     pub(super) lanes: [Queue; 4],
-    /// Whether the lane is in the list of those that are put aside.
-    pub(super) parked: [bool; 4],
     pub(super) queued: u32,
     pub(super) in_flight: u32,
     /// Load in flight, by kind.
@@ -75,6 +73,8 @@ pub(super) struct Tenant {
     /// Sixteen times what its latest I/Os counted and transferred in the mean.
     pub(super) usual_load: u64,
     pub(super) usual_bytes: u64,
+    /// Classes that it has sent, one bit for each.
+    pub(super) classes: u32,
     /// Nothing more is known of it than what is here.
     pub(super) forgotten: bool,
 }
@@ -141,13 +141,13 @@ impl Tenant {
             tag: 0,
             background_tag: 0,
             lanes: [empty; 4],
-            parked: [false; 4],
             queued: 0,
             in_flight: 0,
             load: [0; 2],
             claims: [false; 2],
             usual_load: 0,
             usual_bytes: 0,
+            classes: 0,
             forgotten: false,
         };
         tenant.owe(&Share::default());
@@ -314,6 +314,12 @@ impl Tenants {
             .map(|&(_, number)| &self.table[number as usize])
     }
 
+    /// All numbers are below this.
+    pub(super) fn most(&self) -> u32 {
+        self.table.len() as u32
+    }
+
+    #[cfg(test)]
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.known.iter().map(|&(_, number)| number)
     }

@@ -53,16 +53,41 @@ impl Fair {
             self.choose(now)
         };
         let Some(choice) = choice else {
-            self.stuck = plain && self.gated.is_empty();
+            if plain && self.gated.is_empty() {
+                self.stick(now);
+            }
             return self.wake_up(now);
         };
         let next = self.dispatch(now, choice);
         if plain && self.queued > 0 && self.gated.is_empty() && !self.has_next(now) {
             // What another look would find, and do.
             self.advance_virtual_time();
-            self.stuck = true;
+            self.stick(now);
         }
         next
+    }
+
+    /// Remembers that nothing that is plain may go.
+    #[inline]
+    fn stick(&mut self, now: Time) {
+        self.stuck = true;
+        self.stuck_until = self.silence_due(now);
+    }
+
+    /// When it may come out that the device does not serve a kind that others wait for: they have
+    /// room, and nothing else may happen until then.
+    #[inline]
+    fn silence_due(&self, now: Time) -> u64 {
+        let due = |(kind, other): (Kind, Kind)| {
+            let waits = !self.ready[kind.lane() as usize].is_empty() && self.has_room(now, kind);
+            match waits && self.in_flight[other as usize] > 0 {
+                true => self.silent.due(other, self.learner.tick_length()),
+                false => u64::MAX,
+            }
+        };
+        let kinds = [(Kind::Read, Kind::Write), (Kind::Write, Kind::Read)];
+        let due = kinds.into_iter().map(due).fold(u64::MAX, u64::min);
+        due.max(self.learner.tick_ends())
     }
 
     /// Whether anything that is plain finds room.
@@ -163,9 +188,13 @@ impl Fair {
         self.in_flight[place] < floor || self.load[place] < window
     }
 
-    /// The least tag of those who wait for I/O of a kind; beyond all others when nobody does.
+    /// The least tag of those who wait for I/O of a kind; beyond all others when nobody
+    /// does, or the device does not serve it.
     #[inline]
     pub(super) fn least_tag(&self, kind: Kind) -> u64 {
+        if self.silent.is(kind) {
+            return u64::MAX;
+        }
         let lane = [Lane::Read, Lane::Write][kind as usize];
         let ready = self.ready[lane as usize].least();
         ready.min(self.claims[kind as usize].least())
@@ -266,27 +295,26 @@ impl Fair {
         Some(number)
     }
 
-    /// The next I/O of the class that is tried out; all others are put aside.
+    /// The next I/O of the class that is tried out. Where none of it waits the next of another size
+    /// goes of those who mix both: they would come to send none of the class.
     #[inline(never)]
     fn next_of_class(&mut self, now: Time, class: Class) -> Option<Choice> {
-        let lane = match class.kind() {
-            Kind::Read => Lane::Read,
-            Kind::Write => Lane::Write,
-        };
-        while self.has_room(now, class.kind()) {
-            let (number, _) = self.ready[lane as usize].first()?;
+        if !self.has_room(now, class.kind()) {
+            return None;
+        }
+        let lane = class.kind().lane();
+        while let Some((number, tag)) = self.ready[lane as usize].first() {
             let head = self.tenants[number].head(lane);
             if self.places[head as usize].class == class {
                 return Some((number, lane, Payer::Share));
             }
             self.ready[lane as usize].remove(number);
-            // It may have come back since: whenever anything of its tenant goes, all its lanes are
-            // offered.
-            if !core::mem::replace(&mut self.tenants[number].parked[lane as usize], true) {
-                self.parked.push(number * 4 + lane as u32);
-            }
+            let mixes = self.tenants[number].classes & (1 << class.0) != 0;
+            let tag = if mixes { tag } else { u64::MAX };
+            self.parked.set(number * 4 + lane as u32, tag);
         }
-        None
+        let (item, tag) = self.parked.first()?;
+        (tag < u64::MAX).then_some((item / 4, lane, Payer::Share))
     }
 
     /// Background I/O is held back though nobody waits: who asks for one thing at a time, and soon,
@@ -322,7 +350,7 @@ impl Fair {
     #[inline(never)]
     fn wake_up(&self, now: Time) -> Next {
         let tick = match self.learner.phase() {
-            Phase::Open => u64::MAX,
+            Phase::Open => self.silence_due(now),
             Phase::Settling(_) | Phase::Alone(_) => self.learner.tick_ends(),
         };
         let waits = !self.ready[Lane::Background as usize].is_empty();
@@ -336,9 +364,13 @@ impl Fair {
         };
         let owed = self.gated.least().min(self.reserved.least());
         let slice = self.slices.changes(now.as_ns());
-        let at = owed.min(tick).min(background).min(slice);
-        if at < u64::MAX {
-            Next::WaitUntil(Time::from_ns(at.max(now.as_ns() + 1)))
+        Self::wait(now, owed.min(tick).min(background).min(slice))
+    }
+
+    #[inline]
+    pub(super) fn wait(now: Time, until: u64) -> Next {
+        if until < u64::MAX {
+            Next::WaitUntil(Time::from_ns(until.max(now.as_ns() + 1)))
         } else {
             Next::WaitForEvent
         }

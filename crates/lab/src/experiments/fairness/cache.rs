@@ -24,7 +24,7 @@ pub(super) struct Cache {
 }
 
 /// Grows with every change of how the best rates are found.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 impl Cache {
     /// What a file holds that may not be there yet; without a name, nothing.

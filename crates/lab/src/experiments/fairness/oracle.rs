@@ -65,11 +65,7 @@ pub(super) fn best(
     let facts = Facts::find(scene, spans, seed)?;
     let deep = facts.deep(scene);
     let attempt = |fraction: f64| {
-        let switch = match fraction.is_finite() {
-            true => paced(scene, &facts, fraction),
-            false => free(),
-        };
-        let got = run(scene, switch, spans, seed)?;
+        let got = run(scene, paced(scene, &facts, fraction), spans, seed)?;
         Ok::<_, Refused>(Tried { fraction, got })
     };
     let mut tried = vec![attempt(f64::INFINITY)?];
@@ -234,7 +230,8 @@ fn free() -> Switch {
     }
 }
 
-/// Everybody at this fraction of its share.
+/// Everybody at this fraction of its share; where it is infinite, everybody as fast as it can
+/// within its limit.
 fn paced(scene: &Scene, facts: &Facts, fraction: f64) -> Switch {
     let rate = |(tenant, share): (&Tenant, &f64)| {
         let limit = tenant.limit.bytes.unwrap_or(u64::MAX);
@@ -274,6 +271,28 @@ mod tests {
             let ratio = all[found].got[0] / peak;
             assert!((0.94..=1.0).contains(&ratio), "{ratio} for {peak}");
         }
+    }
+
+    #[test]
+    fn who_has_a_limit_is_not_given_more() {
+        let reader = Tenant::closed(1, true, &[4096], 32);
+        let mut limited = reader.clone();
+        limited.limit.bytes = Some(10_000_000);
+        let scene = Scene {
+            profile: flashyard_flash::Profile::named("dct983").expect("it ships"),
+            capacity: 1 << 30,
+            condition: flashyard_flash::ssd::Condition::Clean,
+            paths: Vec::new(),
+            tenants: vec![limited, reader],
+        };
+        let spans = Spans {
+            warm_up: Duration::from_ms(5),
+            measured: Duration::from_ms(10),
+        };
+        let facts = Facts::find(&scene, spans, 1).expect("the scene is sound");
+        let free = paced(&scene, &facts, f64::INFINITY);
+        let got = run(&scene, free, spans, 1).expect("the scene is sound");
+        assert!((9e6..11e6).contains(&got[0]) && got[1] > 1e8, "{got:?}");
     }
 
     #[test]

@@ -208,7 +208,10 @@ fn rows(
             Value::Real(together.rates[number]),
             Value::Real(parts_of_rate[number]),
             Value::Real(parts_of_rate[number] / mean_rate),
-            Value::Real(together.work[number] / together.rates[number]),
+            match together.rates[number] > 0.0 {
+                true => Value::Real(together.work[number] / together.rates[number]),
+                false => Value::Missing,
+            },
             Value::Real(parts_of_work[number] / mean_work),
             Value::Real(together.amplification),
         ]
