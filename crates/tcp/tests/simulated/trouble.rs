@@ -467,32 +467,42 @@ fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
 }
 
 /// A tenant whose class is latency-sensitive and whose host marks all of its many commands as
-/// urgent has its share and no more.
+/// urgent has its share and no more. In a second of one world that is 0.48 to 0.58 of all I/Os, by
+/// what costs are learnt from and which I/Os chance gives each; so worlds are added up, too.
 #[test]
 fn a_host_that_marks_everything_urgent_has_its_share() {
-    for seed in 0..SEEDS {
-        let site = Site::new(Config::calm(seed), 1);
-        site.run(move |bench| async move {
-            let mut urgent = tenant(1, "a", &["*"]);
-            urgent.class = Class::Latency;
-            bench.target.set_tenant(urgent).expect("it changes");
-            let tenants = ["a", "b"];
-            let shop = Shop::open(&bench, 0, policy("fair"), &tenants);
-            let loud = Load {
-                mark: 0x30,
-                ..load("a", 1, 32)
-            };
-            let hosts: Vec<_> = [loud, load("b", 2, 32)]
-                .map(|load| shop.work(seed, load))
-                .into();
-            // Until it is known what the drive can do, which takes nearly a second here, whoever is
-            // urgent goes first.
-            bench.host_rt.sleep(MS * 1000).await;
-            let done = done_within(&bench, &hosts, MS * 300).await;
-            let share = done[0] as f64 / (done[0] + done[1]) as f64;
-            assert!((0.45..0.55).contains(&share), "seed {seed}: {done:?}");
-            stop_all(hosts).await;
-            shop.close(seed, &tenants).await;
-        });
+    let share = |done: [u64; 2]| done[0] as f64 / (done[0] + done[1]) as f64;
+    let mut all = [0, 0];
+    for seed in 0..SEEDS.max(8) {
+        let done = beside_one_that_marks_everything(seed);
+        assert!((0.4..0.6).contains(&share(done)), "seed {seed}: {done:?}");
+        all = [all[0] + done[0], all[1] + done[1]];
     }
+    assert!((0.45..0.55).contains(&share(all)), "{all:?}");
+}
+
+/// How many I/Os a tenant that marks everything as urgent, and one that does not, get in a second.
+fn beside_one_that_marks_everything(seed: u64) -> [u64; 2] {
+    let site = Site::new(Config::calm(seed), 1);
+    site.run(move |bench| async move {
+        let mut urgent = tenant(1, "a", &["*"]);
+        urgent.class = Class::Latency;
+        bench.target.set_tenant(urgent).expect("it changes");
+        let tenants = ["a", "b"];
+        let shop = Shop::open(&bench, 0, policy("fair"), &tenants);
+        let loud = Load {
+            mark: 0x30,
+            ..load("a", 1, 32)
+        };
+        let hosts: Vec<_> = [loud, load("b", 2, 32)]
+            .map(|load| shop.work(seed, load))
+            .into();
+        // Until it is known what the drive can do, which takes nearly a second here, whoever is
+        // urgent goes first.
+        bench.host_rt.sleep(MS * 1000).await;
+        let done = done_within(&bench, &hosts, MS * 1000).await;
+        stop_all(hosts).await;
+        shop.close(seed, &tenants).await;
+        [done[0], done[1]]
+    })
 }
