@@ -29,7 +29,7 @@ fn counted<T>(taken: &mut u64, decide: impl FnOnce() -> T) -> T {
 fn probes(fair: &Fair) -> u64 {
     let mut probes = 0;
     fair.watch(Time::ZERO, &mut |gauge| {
-        if gauge.name == "trials" {
+        if gauge.name == "probes" {
             probes = gauge.value as u64;
         }
     });

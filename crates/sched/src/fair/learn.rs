@@ -3,7 +3,7 @@
 //! Time is cut into ticks. A tick in which one class of I/O had the device to itself and more of it
 //! waited says what the class costs. Where several classes compete and one of them was not measured
 //! for long, each such class in turn is given the device alone for some tens of milliseconds: the
-//! trial. What the drive does of a mixture does not tell the parts: reads and writes may stand in
+//! probe. What the drive does of a mixture does not tell the parts: reads and writes may stand in
 //! each other's way fully, or not at all.
 
 use super::GAIN;
@@ -113,13 +113,13 @@ pub(super) struct Learner {
     phase: Phase,
     /// Classes still to be tried.
     queue: u32,
-    trial: Trial,
+    probe: Probe,
     bounds: Bounds,
-    pub(super) trials: u64,
+    pub(super) probes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Trial {
+struct Probe {
     ticks: u32,
     idle: u32,
     /// What was charged for each size of the kind.
@@ -149,9 +149,9 @@ impl Learner {
             steady_class: Class(0),
             phase: Phase::Open,
             queue: 0,
-            trial: Trial::default(),
+            probe: Probe::default(),
             bounds: Bounds::default(),
-            trials: 0,
+            probes: 0,
         }
     }
 
@@ -203,7 +203,7 @@ impl Learner {
         self.pressed[kind] += u64::from(pressed);
     }
 
-    /// Ends the tick. Says whether trials have just come to an end.
+    /// Ends the tick. Says whether probes have just come to an end.
     pub(super) fn tick(
         &mut self,
         now: u64,
@@ -310,7 +310,7 @@ impl Learner {
             self.queue |= next.map_or(0, |class| 1 << class.0);
         }
         if self.queue != 0 {
-            self.next_trial(now, bases);
+            self.next_probe(now, bases);
         }
     }
 
@@ -373,7 +373,7 @@ impl Learner {
     }
 
     /// Writes come first: reads are measured when the buffer is empty again.
-    fn next_trial(&mut self, now: u64, bases: &mut Bases) {
+    fn next_probe(&mut self, now: u64, bases: &mut Bases) {
         if self.queue == 0 {
             self.phase = Phase::Open;
             self.rested = now + REST_NS;
@@ -381,8 +381,8 @@ impl Learner {
         }
         let class = Class(31 - self.queue.leading_zeros() as u8);
         self.queue &= !(1 << class.0);
-        self.trial = Trial::default();
-        self.trials += 1;
+        self.probe = Probe::default();
+        self.probes += 1;
         self.phase = if class.kind() == Kind::Read && self.wrote_lately() {
             bases.begin_epoch(Kind::Read);
             Phase::Settling(class)
@@ -395,12 +395,12 @@ impl Learner {
     fn settle(&mut self, class: Class, bases: &mut Bases) {
         bases.look(class);
         let served = self.served[usize::from(class.0)];
-        self.trial.ticks += 1;
+        self.probe.ticks += 1;
         let settled = served.ios > 0
             && served.latency / served.ios * 100 <= bases.of(class) * SETTLED_PERCENT;
-        if settled || self.trial.ticks >= SETTLE_LONGEST {
+        if settled || self.probe.ticks >= SETTLE_LONGEST {
             bases.begin_epoch(Kind::Write);
-            self.trial = Trial::default();
+            self.probe = Probe::default();
             self.phase = Phase::Alone(class);
         }
     }
@@ -410,27 +410,27 @@ impl Learner {
         let first = class.kind() as usize * SIZES;
         let sizes = &self.served[first..][..SIZES];
         let charged = self.charged()[class.kind() as usize];
-        for (sum, served) in self.trial.charged.iter_mut().zip(sizes) {
+        for (sum, served) in self.probe.charged.iter_mut().zip(sizes) {
             *sum += served.charged;
         }
         let others = (self.total() - charged) / PER_NS;
         let span = span.saturating_sub(others).max(span / 4);
         let busy = self.is_busy(class, bases);
         let pressed = self.is_pressed(class.kind());
-        let trial = &mut self.trial;
-        trial.ticks += 1;
-        trial.idle = if busy || pressed { 0 } else { trial.idle + 1 };
-        trial.last.rotate_left(1);
-        trial.last[7] = (u128::from(charged) * 1_000_000 / u128::from(span * PER_NS)) as u64;
-        if class.kind() == Kind::Read && trial.last[7] > 1_250_000 {
+        let probe = &mut self.probe;
+        probe.ticks += 1;
+        probe.idle = if busy || pressed { 0 } else { probe.idle + 1 };
+        probe.last.rotate_left(1);
+        probe.last[7] = (u128::from(charged) * 1_000_000 / u128::from(span * PER_NS)) as u64;
+        if class.kind() == Kind::Read && probe.last[7] > 1_250_000 {
             // The window was too small for what the device can do.
-            costs.correct_mix(class, &trial.charged, trial.last[7], 4);
-            trial.last = [0; 8];
-            trial.charged = [0; SIZES];
+            costs.correct_mix(class, &probe.charged, probe.last[7], 4);
+            probe.last = [0; 8];
+            probe.charged = [0; SIZES];
             return;
         }
-        let (steady, mean) = trial.lasts(class.kind(), costs.is_learnt(class));
-        let late = trial.ticks
+        let (steady, mean) = probe.lasts(class.kind(), costs.is_learnt(class));
+        let late = probe.ticks
             >= match class.kind() {
                 Kind::Read => READS_PATIENCE,
                 Kind::Write => WRITES_PATIENCE,
@@ -441,7 +441,7 @@ impl Learner {
         if mean > 0 && (steady && busy || taken) {
             let before = costs.at(class);
             let part = if costs.is_learnt(class) { 2 } else { 4 };
-            let alone = costs.correct_mix(class, &self.trial.charged, mean, part);
+            let alone = costs.correct_mix(class, &self.probe.charged, mean, part);
             let moving = before.abs_diff(costs.at(class)) > before / 8 && late;
             if alone {
                 self.note(now, class, moving);
@@ -449,10 +449,10 @@ impl Learner {
                 // The others come first when the sizes are told apart.
                 self.hopeless[usize::from(class.0)] = now + HOPELESS_NS;
             }
-            self.next_trial(now, bases);
-        } else if trial.idle >= 2 || late {
+            self.next_probe(now, bases);
+        } else if probe.idle >= 2 || late {
             self.give_up(now, class);
-            self.next_trial(now, bases);
+            self.next_probe(now, bases);
         }
     }
 
@@ -477,7 +477,7 @@ impl Learner {
     }
 }
 
-impl Trial {
+impl Probe {
     /// Whether the rate is one that lasts, and the rate: charged time over real time, in
     /// millionths. One that is as it was `known` to be needs no further proof.
     fn lasts(&self, kind: Kind, known: bool) -> (bool, u64) {

@@ -418,7 +418,7 @@ impl Policy for Fair {
         };
         gauge("phase", f64::from(phase));
         gauge("class_measured", f64::from(class));
-        gauge("trials", self.learner.trials as f64);
+        gauge("probes", self.learner.probes as f64);
         for (name, kind, bytes) in [
             ("read_4k_cost_us", Kind::Read, 4096),
             ("read_128k_cost_us", Kind::Read, 131_072),
