@@ -47,7 +47,7 @@ mod verdict;
 
 pub use all::All;
 pub use clean::make_clean;
-pub use copies::{Copies, Healed};
+pub use copies::{Copies, Healed, Unneeded};
 pub use device::{Answer, Device, DeviceExt, Health, Info, Limits, SharedDevice, Tag, WholeRows};
 pub use error::IoError;
 pub use file::{FileDevice, FileOptions};

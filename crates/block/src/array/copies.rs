@@ -10,8 +10,7 @@ use super::geometry::STRIPE;
 use super::member::Member;
 use super::rows::UNIT;
 use super::set::{At, Set};
-use crate::copies::Unneeded;
-use crate::{Copies, Healed, IoError, IoFuture, Tag};
+use crate::{Copies, Healed, IoError, IoFuture, Tag, Unneeded};
 
 impl Copies for Array {
     fn stripe(&self) -> u64 {

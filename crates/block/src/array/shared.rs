@@ -17,11 +17,10 @@ use super::member::{Failure, Member};
 use super::record::{MemberState, Part, Record};
 use super::set::Set;
 use super::types::{ArrayCounts, Options, Pace, Scrub};
-use crate::copies::Unneeded;
 use crate::gate::Gate;
 use crate::io::Done;
 use crate::turns::Queue;
-use crate::{Device, Io, IoError, IoFuture, Tag};
+use crate::{Device, Io, IoError, IoFuture, Tag, Unneeded};
 
 /// How often dirty regions are looked at.
 const REST: Duration = Duration::from_secs(2);
