@@ -4,7 +4,7 @@
 #
 #   systemd.sh PACKAGE FOLDER     the package, and an empty folder for mounts and logs
 #
-# Exit status 77, after a line with the reason, where that cannot be: not root, no systemd, no overlay file system.
+# Exit status 77, after a line with the reason, where that cannot be: not root, no systemd, or none that starts here.
 set -euo pipefail
 
 service=flashyard.service
@@ -14,7 +14,7 @@ main() {
     folder=$(realpath "$2")
     [[ $(id -u) == 0 ]] || cannot "it takes root"
     [[ -x /lib/systemd/systemd ]] || cannot "systemd is not installed"
-    mount -t tmpfs tmpfs "$folder"
+    mount -t tmpfs tmpfs "$folder" || cannot "nothing can be mounted"
     # shellcheck disable=SC2064 # it is gone at the end
     trap "umount --recursive '$folder'" EXIT
     mkdir "$folder/upper" "$folder/work" "$folder/root"
@@ -25,7 +25,11 @@ main() {
     # unshare and systemd both go on at a plain signal.
     timeout --signal=KILL 180 unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child \
         "$0" --boot "$folder/root" >"$folder/boot.log" 2>&1 || true
-    cat "$folder/root/srv/check.log" 2>/dev/null || cat "$folder/boot.log"
+    if [[ ! -e $folder/root/srv/check.log ]]; then
+        cat "$folder/boot.log"
+        cannot "systemd cannot be started in namespaces here"
+    fi
+    cat "$folder/root/srv/check.log"
     [[ -e $folder/root/srv/passed ]]
 }
 
