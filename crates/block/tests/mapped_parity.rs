@@ -15,7 +15,7 @@ use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule, Frequen
 use flashyard_block::pool::{MappedOptions, MappedPool, NewVolume, Pool, PoolError, Scrub};
 use flashyard_block::{Device, DeviceExt, SharedDevice, Tag};
 use flashyard_runtime::{Buf, Rt};
-use flashyard_testbed::read;
+use flashyard_testbed::{read, write};
 use flashyard_time::{Duration, Rng};
 
 const MIB: u64 = 1 << 20;
@@ -324,6 +324,37 @@ fn a_rebuild_copies_what_is_needed() {
             assert!(life.array.status().is_degraded());
         });
     }
+}
+
+/// A pool that is closed says nothing of what lies on its array any more, though somebody holds a
+/// volume of it still: what others write there is copied.
+#[test]
+fn a_closed_pool_does_not_say_what_is_needed() {
+    in_world(async move |rt| {
+        let mut life = Life::new(&rt, 3, 1, 1).await;
+        life.pool.close().await;
+        let (row, blocks) = (2, life.array.info().blocks);
+        let value = |block: u64| 1 + (block % 250) as u8;
+        for block in (1024..blocks - row).step_by(row as usize) {
+            let written = write(&*life.array, block, row as usize * BLOCK, value(block));
+            written.await.expect("a whole row");
+        }
+        let bytes = life.layers[0].info().blocks * BLOCK as u64;
+        let fresh = memories(1, bytes).remove(0);
+        life.layers[0] = Rc::new(FaultDevice::new(&rt, fresh, 1, Vec::new()));
+        let new = arrays::named("n", &members(&life.layers)[0]);
+        let replaced = life.array.replace("m0", new, true).await;
+        replaced.expect("it is large enough");
+        let is_active = |it: &MemberStatus| it.state == MemberState::Active;
+        while !life.array.status().members.iter().all(is_active) {
+            rt.sleep(Duration::from_ms(2)).await;
+        }
+        for block in (1024..blocks - row).step_by(row as usize) {
+            let found = read(&*life.array, block, row as usize * BLOCK).await;
+            let found = found.expect("all work");
+            assert!(found.iter().all(|it| *it == value(block)), "block {block}");
+        }
+    });
 }
 
 #[test]

@@ -117,7 +117,9 @@ impl Engine {
         copies.set_unneeded(Box::new(move |range| {
             let blocks = range.start / scale..range.end.div_ceil(scale);
             let engine = engine.upgrade();
-            engine.is_some_and(|it| it.store.borrow().is_unneeded(blocks))
+            // Who uses the device when this pool is closed has other segments.
+            let open = engine.filter(|it| !it.stopped.get());
+            open.is_some_and(|it| it.store.borrow().is_unneeded(blocks))
         }));
     }
 
