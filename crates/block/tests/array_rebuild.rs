@@ -3,12 +3,13 @@
 
 mod arrays;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use arrays::{ARRAY, Drive, Log, Moody, always, cut, in_world, memories, named, new, plain};
 use flashyard_block::array::{Array, Layout, MemberState, Options};
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule};
-use flashyard_block::{Copies, Device, DeviceExt, IoError, MemoryDevice, SharedDevice, Tag};
+use flashyard_block::{Copies, Device, DeviceExt, Io, IoError, MemoryDevice, SharedDevice, Tag};
 use flashyard_runtime::Rt;
 use flashyard_testbed::{Event, filled, flush, read, write};
 use flashyard_time::{Duration, Rng};
@@ -17,6 +18,8 @@ const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 /// What is no event at a drive: the rebuild begins.
 const BEGUN: (usize, Event) = (usize::MAX, Event::Flush);
+/// The first block in rows, where members have a region for each MiB.
+const FIRST_ROW: u64 = 4 * REGION;
 /// Blocks of a region.
 const REGION: u64 = MIB / BLOCK as u64;
 
@@ -238,6 +241,68 @@ fn drives(contents: &[Vec<u8>], log: &Log) -> Vec<SharedDevice> {
         .collect()
 }
 
+/// There is no memory for zeroes on one member when others hold them already, and from then on
+/// somebody needs what is there: rows agree again all the same.
+#[test]
+fn zeroes_that_are_not_on_all_members_are_no_content() {
+    for (columns, parity) in [(5, 2), (3, 1)] {
+        in_world(async move |rt| {
+            let devices = memories(columns + 1, 9 * MIB);
+            let last = Moody::new(devices[columns - 1].clone());
+            let mut members = devices[..columns].to_vec();
+            members[columns - 1] = last.clone();
+            let array = full_of_rows(&rt, &members, parity).await;
+            let unneeded = Rc::new(Cell::new(true));
+            let said = unneeded.clone();
+            Copies::set_unneeded(
+                &array,
+                Box::new(move |range| said.get() && range.start >= FIRST_ROW),
+            );
+            let refused = unneeded.clone();
+            last.busy_for(move |io| matches!(io, Io::Zero { .. }) && refused.replace(false));
+            let with = named("n", &devices[columns]);
+            let replaced = array.replace("m0", with, false).await;
+            replaced.expect("it is large enough");
+            settle(&rt, &array).await;
+            assert!(!unneeded.get(), "nothing was to become zeroes");
+            assert_eq!(healed_by_a_scrub(&rt, &array).await, 0, "{columns}");
+        });
+    }
+}
+
+/// An array with parity, all of whose rows hold something.
+async fn full_of_rows(rt: &Rt, devices: &[SharedDevice], parity: usize) -> Array {
+    let layout = Layout {
+        copies: devices.len(),
+        parity,
+        safe_read: false,
+    };
+    let made = Array::create(rt, new(devices), ARRAY, layout, Options::default(), false);
+    let array = made.await.expect("they hold nothing");
+    let row = (devices.len() - parity) as u64;
+    let mut block = FIRST_ROW;
+    while block + row <= array.info().blocks {
+        let value = 1 + (block % 250) as u8;
+        let written = write(&array, block, row as usize * BLOCK, value);
+        written.await.expect("a whole row");
+        block += row;
+    }
+    flush(&array).await.expect("all work");
+    // Until no region is dirty.
+    rt.sleep(Duration::from_secs(20)).await;
+    array
+}
+
+/// How many blocks do not agree.
+async fn healed_by_a_scrub(rt: &Rt, array: &Array) -> u64 {
+    array.scrub();
+    while array.status().scrub.running {
+        rt.sleep(Duration::from_ms(100)).await;
+    }
+    let members = array.status().members;
+    members.iter().map(|it| it.counts.healed).sum()
+}
+
 /// Nobody needs what is on an array, until the power goes in the middle of a rebuild. Then all rows
 /// agree again when that has ended: those that had become zeroes on some members only, too.
 #[test]
@@ -250,24 +315,7 @@ fn the_power_may_go_while_what_nobody_needs_becomes_zeroes() {
         let (life, contents) = (log.clone(), start.clone());
         in_world(async move |rt| {
             let devices = drives(&contents, &life);
-            let layout = Layout {
-                copies: columns,
-                parity,
-                safe_read: false,
-            };
-            let members = new(&devices[..columns]);
-            let made = Array::create(&rt, members, ARRAY, layout, Options::default(), false);
-            let array = made.await.expect("they hold nothing");
-            let row = columns as u64 - parity as u64;
-            let mut block = 1024;
-            while block + row <= array.info().blocks {
-                let value = 1 + (block % 250) as u8;
-                let written = write(&array, block, row as usize * BLOCK, value);
-                written.await.expect("a whole row");
-                block += row;
-            }
-            flush(&array).await.expect("all work");
-            rt.sleep(Duration::from_secs(20)).await;
+            let array = full_of_rows(&rt, &devices[..columns], parity).await;
             life.borrow_mut().push(BEGUN);
             Copies::set_unneeded(&array, Box::new(|_| true));
             let with = named("n", &devices[columns]);
@@ -291,16 +339,7 @@ fn the_power_may_go_while_what_nobody_needs_becomes_zeroes() {
             let array = arrays::open_degraded(&rt, &drives(&left, &Log::default())).await;
             let array = array.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
             settle(&rt, &array).await;
-            array.scrub();
-            while array.status().scrub.running {
-                rt.sleep(Duration::from_ms(100)).await;
-            }
-            let healed = array
-                .status()
-                .members
-                .iter()
-                .map(|it| it.counts.healed)
-                .sum::<u64>();
+            let healed = healed_by_a_scrub(&rt, &array).await;
             assert_eq!(healed, 0, "seed {seed}, {end} events: {:?}", array.status());
             array.close().await;
         });

@@ -44,6 +44,10 @@ impl Set {
             turn.begin();
             let cleared = set.clear(place).await;
             turn.end(cleared.is_ok());
+            if cleared.is_err() {
+                // Some members have zeroes there, and others what was there before.
+                set.regions.borrow_mut().make_unequal(at..at + 1);
+            }
             cleared?;
             set.end_copy(copying).await.map(|()| true)
         });
