@@ -263,6 +263,12 @@ impl World {
                 loads[kind] += tenant.load[kind];
                 assert!(tenant.load[kind] > 0 || !tenant.claims[kind], "{seed}");
             }
+            for lane in LANES {
+                let ready = fair.ready[lane as usize].key_of(number);
+                let parked = fair.parked.key_of(number * 4 + lane as u32);
+                assert!(parked.is_none() || ready.is_none(), "in two lists ({seed})");
+                assert!(parked.is_none() || tenant.head(lane) != NONE, "{seed}");
+            }
         }
         assert_eq!(fair.active_weight, weights, "{seed}");
         assert_eq!(fair.load, loads, "{seed}");
