@@ -80,7 +80,7 @@ check() {
     systemctl is-active $service
     flashyard status --state /var/lib/flashyard
     flashyard device create ram0 --kind memory --size 64MiB --state /var/lib/flashyard
-    # It is nobody's who can do more, and says itself when it is ready.
+    # Its user can do nothing else, and it says itself when it is ready.
     [[ $(shown User) == flashyard && $(shown Type) == notify ]]
     before=$(shown MainPID)
     grep -E '^CapEff:\s0+$' "/proc/$before/status"

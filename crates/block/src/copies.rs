@@ -13,7 +13,7 @@ use crate::{Device, DeviceExt, IoError, IoFuture, Tag};
 /// Ends with how many copies were put right.
 pub type Healed = Pin<Box<dyn Future<Output = Result<usize, IoError>>>>;
 
-/// Whether nobody needs what a range of blocks holds: what is there may become zeroes at any time
+/// Whether what a range of blocks holds is not needed: it may become zeroes at any time
 /// until something is written to it.
 pub type Unneeded = Box<dyn Fn(Range<u64>) -> bool>;
 
@@ -35,7 +35,7 @@ pub trait Copies {
     /// that, in the background.
     fn verified(&self) {}
 
-    /// From now on what this says nobody needs may become zeroes, instead of being copied to
+    /// From now on what this says is not needed may become zeroes, instead of being copied to
     /// members that are rebuilt. It is asked between the I/Os of who stands on the device.
     fn set_unneeded(&self, _unneeded: Unneeded) {}
 

@@ -303,10 +303,10 @@ async fn healed_by_a_scrub(rt: &Rt, array: &Array) -> u64 {
     members.iter().map(|it| it.counts.healed).sum()
 }
 
-/// Nobody needs what is on an array, until the power goes in the middle of a rebuild. Then all rows
-/// agree again when that has ended: those that had become zeroes on some members only, too.
+/// What is on an array is not needed, until the power goes in the middle of a rebuild. Then all
+/// rows agree again when that has ended: those that had become zeroes on some members only, too.
 #[test]
-fn the_power_may_go_while_what_nobody_needs_becomes_zeroes() {
+fn the_power_may_go_while_what_is_not_needed_becomes_zeroes() {
     let mut cleared = 0;
     for seed in 0..24 {
         let (columns, parity) = [(5, 2), (3, 1)][seed as usize % 2];

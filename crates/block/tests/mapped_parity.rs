@@ -234,7 +234,7 @@ fn what_one_member_has_lost_comes_back() {
             let status = life.array.status();
             for (at, member) in status.members.iter().enumerate() {
                 let wrong = member.counts.wrong_reads;
-                // Where nobody needs what is wrong, parity of another member follows it: that one
+                // Where what is wrong is not needed, parity of another member follows it: that one
                 // has read nothing wrong.
                 let expected = if at == bad { wrong > 30 } else { wrong == 0 };
                 assert!(expected, "seed {seed}: {status:?}");

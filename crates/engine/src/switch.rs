@@ -128,7 +128,7 @@ impl Switch {
         self.ledger.borrow_mut().why(tenant, now)
     }
 
-    /// From when on a sampled I/O of `tenant` is one that [`Switch::take_slow`] tells of; none is
+    /// From when on a sampled I/O of `tenant` is one that [`Switch::take_slow`] reports; none is
     /// with nothing.
     pub fn watch_slow(&self, tenant: TenantId, after: Option<SlowAfter>) {
         self.ledger.borrow_mut().watch_slow(tenant, after);

@@ -19,7 +19,7 @@ pub enum MetricsText {
     Protobuf(Vec<u8>),
 }
 
-/// Only text can be in JSON; nobody asks for the other with it.
+/// Only text can be in JSON; no request asks for the other with it.
 impl Serialize for MetricsText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

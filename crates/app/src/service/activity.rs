@@ -182,7 +182,7 @@ impl Work<'_> {
 }
 
 /// A part of the tenants, with the devices that they have volumes on and their connections; those
-/// of nobody are in the first part.
+/// without a tenant are in the first part.
 fn part_of(mut activity: ActivityView, page: &Page) -> ActivityView {
     if *page == Page::default() {
         return activity;

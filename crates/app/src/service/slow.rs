@@ -1,6 +1,6 @@
-//! Slow I/Os and slow devices: asked of the cores now and then, and told as events. Sampled I/Os
-//! that took long become one event for a tenant and device, with the slowest of them, at once and
-//! then once a minute at most; so a device that is slow for hours does not push all others out.
+//! Slow I/Os and slow devices: asked of the cores now and then, and reported as events. Sampled
+//! I/Os that took long become one event for a tenant and device, with the slowest of them, at once
+//! and then once a minute at most; so a device that is slow for hours does not push all others out.
 
 mod found;
 
@@ -22,11 +22,11 @@ use crate::spec::TenantSpec;
 use crate::units;
 
 /// A latency-sensitive I/O is slow when it takes so many times its tenant's latency target. The
-/// target is for 99 of 100, so one of a hundred that misses it is nothing to tell.
+/// target is for 99 of 100, so one of a hundred that misses it is not worth a report.
 const TIMES_TARGET: u64 = 4;
 
 impl Work<'_> {
-    /// Asks the cores for slow I/Os and slow devices; tells of the first, and notes the others for
+    /// Asks the cores for slow I/Os and slow devices; reports the first, and notes the others for
     /// health.
     pub(super) fn look_for_slow(&self, seen: &mut SlowIos) {
         let until = cores::patience();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_in_words_without_stages_that_took_nothing() {
+    fn it_is_put_in_words_without_stages_that_took_nothing() {
         let (_, io) = slow(1, 345);
         let text = view("ssd0", "db".into(), &io).text();
         assert_eq!(

@@ -45,7 +45,7 @@ impl Service {
         let service = Arc::clone(self);
         thread::spawn(move || {
             service.stop();
-            // Nobody listens any more if it took too long.
+            // The other end is gone if it took too long.
             let _ = done.send(());
         });
         match ended.recv_timeout(most) {

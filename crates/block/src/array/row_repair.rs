@@ -355,7 +355,7 @@ impl Set {
     /// Reads all of a stretch, and makes parity agree with the data. The rows are held.
     ///
     /// Where the row does not say which of its blocks was wrong, no member is said to have given
-    /// it: a block that nobody needs any more may have been wrong, and parity of a sound member
+    /// it: a block that is not needed any more may have been wrong, and parity of a sound member
     /// follows it.
     pub(super) async fn scrub_rows(
         self: &Rc<Self>,

@@ -1,4 +1,4 @@
-//! What nobody needs is not copied to members that are rebuilt: it becomes zeroes on all members,
+//! What is not needed is not copied to members that are rebuilt: it becomes zeroes on all members,
 //! which then agree as if it had been copied. Who stands on the array says what that is. Where a
 //! member would have to write zeroes it is copied: nothing would be gained.
 
@@ -14,8 +14,8 @@ use super::shared::Shared;
 use crate::{Io, IoError, SystemWork, Tag, Zero};
 
 impl Set {
-    /// In one turn, a region that is to be copied becomes zeroes on all members if nobody needs it;
-    /// false if it is to be copied.
+    /// In one turn, a region that is to be copied becomes zeroes on all members if it is not
+    /// needed; false if it is to be copied.
     pub(super) async fn clear_in_turn(
         self: &Rc<Self>,
         shared: &Rc<Shared>,
@@ -54,7 +54,7 @@ impl Set {
         cleared.await.unwrap_or(Err(IoError::Aborted))
     }
 
-    /// Whether nobody needs what a range of the members holds, and they can free it.
+    /// Whether what a range of the members holds is not needed, and they can free it.
     fn is_unneeded(&self, place: At) -> bool {
         let Some(shared) = self.shared.upgrade() else {
             return false;

@@ -2,7 +2,7 @@
 //! time for reads and writes of each size is learnt from the sampled I/Os, ten seconds at a time;
 //! so is how much it usually does. A span of ten seconds is slow when I/O took a multiple of its
 //! usual time at the device although no more was done than usual: more load alone makes nothing
-//! slow. An I/O that never ends is in no sample, so whoever asks is told of that, too.
+//! slow. An I/O that never ends is in no sample, so that is reported as well.
 
 use flashyard_sched::{Ask, Op};
 use flashyard_time::{Duration, Time};
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_stays_slow_is_told_of_for_half_an_hour_and_then_that_is_usual() {
+    fn a_device_that_stays_slow_is_reported_for_half_an_hour_and_then_that_is_usual() {
         for times in [50, 5_000] {
             let slow = (READ.0, READ.1, READ.2 * times);
             let (mut pace, mut at) = (Pace::new(), 1);

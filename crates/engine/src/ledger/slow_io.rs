@@ -34,7 +34,7 @@ pub struct SlowIo {
 #[derive(Default)]
 pub(super) struct SlowIos {
     after: BTreeMap<TenantId, SlowAfter>,
-    /// The least of these, in nanoseconds; nothing while nobody is watched.
+    /// The least of these, in nanoseconds; nothing while no tenant is watched.
     least: Option<u64>,
     found: BTreeMap<TenantId, SlowIo>,
 }

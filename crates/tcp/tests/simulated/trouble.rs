@@ -467,9 +467,9 @@ fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
 }
 
 /// A tenant whose class is latency-sensitive and whose host marks all of its many commands as
-/// urgent has its share and no more. All I/Os take this drive as long, and costs are learnt by size,
-/// so the part of one world depends on which I/Os chance gives each: in a second it is 0.49 to
-/// 0.56. All worlds together tell what urgency gives.
+/// urgent has its share and no more. All I/Os take this drive as long, and costs are learnt by
+/// size, so the part of one world depends on which I/Os chance gives each: in a second it is 0.49
+/// to 0.56. All worlds together say what urgency gives.
 #[test]
 fn a_host_that_marks_everything_urgent_has_its_share() {
     let share = |done: [u64; 2]| done[0] as f64 / (done[0] + done[1]) as f64;

@@ -1,4 +1,4 @@
-//! Slow I/Os and slow devices that were found, and which of them are to be told now.
+//! Slow I/Os and slow devices that were found, and which of them are due to be reported.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,24 +9,24 @@ use flashyard_engine::{SlowIo, Slowness};
 
 use crate::graph::NodeId;
 
-/// Of a tenant on a device it is told so often at most.
+/// How often the slow I/Os of a tenant on a device are reported, at most.
 const EVERY: Duration = Duration::from_mins(1);
 /// Of so many tenants and devices, the slowest first, each time that it is looked.
 const AT_ONCE: usize = 8;
 /// Whose I/Os, and where.
 type Place = (NodeId, TenantId);
 
-/// What was found and not told yet, and when it was told last.
+/// What was found and not reported yet, and when each was reported last.
 pub(in super::super) struct SlowIos<P = Place> {
     found: BTreeMap<P, SlowIo>,
-    told: BTreeMap<P, Instant>,
+    reported: BTreeMap<P, Instant>,
 }
 
 impl<P> Default for SlowIos<P> {
     fn default() -> Self {
         Self {
             found: BTreeMap::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         }
     }
 }
@@ -45,18 +45,21 @@ impl<P: Ord + Copy> SlowIos<P> {
             .or_insert(new);
     }
 
-    /// What is to be told now.
+    /// What is due to be reported.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(P, SlowIo)> {
-        self.told
-            .retain(|_, told| now.saturating_duration_since(*told) < EVERY);
-        let told = &self.told;
-        let due = self.found.iter().filter(|(it, _)| !told.contains_key(it));
+        self.reported
+            .retain(|_, reported| now.saturating_duration_since(*reported) < EVERY);
+        let reported = &self.reported;
+        let due = self
+            .found
+            .iter()
+            .filter(|(it, _)| !reported.contains_key(it));
         let mut due: Vec<(P, SlowIo)> = due.map(|(place, io)| (*place, *io)).collect();
         due.sort_by_key(|(_, io)| std::cmp::Reverse(io.stages.all()));
         due.truncate(AT_ONCE);
         for (place, _) in &due {
             self.found.remove(place);
-            self.told.insert(*place, now);
+            self.reported.insert(*place, now);
         }
         due
     }
@@ -108,9 +111,9 @@ pub(super) mod tests {
         (TenantId(tenant), slow)
     }
 
-    /// Adds these; gives the tenants that are told of after so many seconds, with how slow and of
+    /// Adds these; gives the tenants that are reported after so many seconds, with how slow and of
     /// how many.
-    fn told(
+    fn reported(
         ios: &mut SlowIos<TenantId>,
         began: Instant,
         after: u64,
@@ -126,24 +129,27 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_slowest_is_told_at_once_and_then_once_a_minute() {
+    fn the_slowest_is_reported_at_once_and_then_once_a_minute() {
         let (mut ios, began) = (SlowIos::default(), Instant::now());
         assert_eq!(
-            told(&mut ios, began, 0, &[(1, 10), (1, 30), (1, 20)]),
+            reported(&mut ios, began, 0, &[(1, 10), (1, 30), (1, 20)]),
             [[1, 30, 21]]
         );
-        assert_eq!(told(&mut ios, began, 5, &[(1, 50), (2, 10)]), [[2, 10, 7]]);
-        assert_eq!(told(&mut ios, began, 59, &[(1, 40)]), [[0; 3]; 0]);
-        assert_eq!(told(&mut ios, began, 60, &[]), [[1, 50, 14]]);
-        assert_eq!(told(&mut ios, began, 300, &[]), [[0; 3]; 0]);
+        assert_eq!(
+            reported(&mut ios, began, 5, &[(1, 50), (2, 10)]),
+            [[2, 10, 7]]
+        );
+        assert_eq!(reported(&mut ios, began, 59, &[(1, 40)]), [[0; 3]; 0]);
+        assert_eq!(reported(&mut ios, began, 60, &[]), [[1, 50, 14]]);
+        assert_eq!(reported(&mut ios, began, 300, &[]), [[0; 3]; 0]);
     }
 
     #[test]
     fn of_many_the_slowest_come_first_and_the_others_next_time() {
         let (mut ios, began) = (SlowIos::default(), Instant::now());
         let many: Vec<(u32, u64)> = (1..=10).map(|it| (it, u64::from(it) * 10)).collect();
-        let first = told(&mut ios, began, 0, &many);
+        let first = reported(&mut ios, began, 0, &many);
         assert_eq!((first.len(), first[0]), (AT_ONCE, [10, 100, 7]));
-        assert_eq!(told(&mut ios, began, 5, &[]), [[2, 20, 7], [1, 10, 7]]);
+        assert_eq!(reported(&mut ios, began, 5, &[]), [[2, 20, 7], [1, 10, 7]]);
     }
 }

@@ -80,21 +80,21 @@ fn a_device_that_takes_a_multiple_of_its_usual_time_is_slow_until_it_does_not() 
 }
 
 #[test]
-fn a_device_that_ends_nothing_is_told_of_while_somebody_asks() {
+fn a_device_that_ends_nothing_is_reported_each_time() {
     on_faulty(|rt, port, device| async move {
         device.set(vec![FaultRule::new(FaultKind::Hang).always()]);
         let hangs = {
             let port = port.clone();
             rt.spawn(async move { read(&port, READER).await })
         };
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         for _ in 0..8 {
             rt.sleep(Duration::from_secs(5)).await;
-            told.push(port.switch.slowness());
+            found.push(port.switch.slowness());
         }
-        assert!(told[..6].iter().all(Option::is_none), "{told:?}");
+        assert!(found[..6].iter().all(Option::is_none), "{found:?}");
         let lasting = Slowness::Nothing(Duration::from_secs(35));
-        assert_eq!(told[7], Some(lasting), "{told:?}");
+        assert_eq!(found[7], Some(lasting), "{found:?}");
         device.set(Vec::new());
         hangs.await;
         assert_eq!(port.switch.slowness(), None);
@@ -102,7 +102,7 @@ fn a_device_that_ends_nothing_is_told_of_while_somebody_asks() {
 }
 
 #[test]
-fn the_slowest_io_of_who_is_watched_is_told_once_with_its_stages() {
+fn the_slowest_io_of_who_is_watched_is_reported_once_with_its_stages() {
     on_faulty(|rt, port, device| async move {
         let (switch, after) = (&port.switch, Duration::from_ms(5));
         let watched = SlowAfter {
@@ -123,7 +123,7 @@ fn the_slowest_io_of_who_is_watched_is_told_once_with_its_stages() {
             SlowIo {
                 io,
                 stages,
-                after: told,
+                after: reported,
                 ios,
             },
         ] = found[..]
@@ -131,12 +131,12 @@ fn the_slowest_io_of_who_is_watched_is_told_once_with_its_stages() {
             panic!("{found:?}");
         };
         assert_eq!((io.tenant, io.op, io.bytes), (READER, Op::Read, 4096));
-        assert_eq!((told, ios), (after, 3));
+        assert_eq!((reported, ios), (after, 3));
         assert!((40_000_000..41_000_000).contains(&stages.device));
         assert_eq!(stages.turn, 0);
-        assert_eq!(switch.take_slow(), [], "it was told");
+        assert_eq!(switch.take_slow(), [], "it was reported");
         switch.watch_slow(READER, None);
         read(&port, READER).await;
-        assert_eq!(switch.take_slow(), [], "nobody is watched");
+        assert_eq!(switch.take_slow(), [], "no tenant is watched");
     });
 }
