@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use arrays::{Covered, in_world, memories, new, rounds};
-use flashyard_block::array::{Array, Layout, MemberState, MemberStatus, Options};
+use flashyard_block::array::{Array, Layout, MemberState, Options};
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule, Frequency};
 use flashyard_block::pool::{MappedOptions, MappedPool, NewVolume, Pool, PoolError, Scrub};
 use flashyard_block::{Device, DeviceExt, SharedDevice, Tag};
@@ -99,6 +99,23 @@ impl Life {
         let pool = MappedPool::open(&self.rt, self.array.clone(), OPTIONS).await;
         self.pool = pool.expect("parity is enough");
         self.volume = self.pool.volume("v").expect("it was made");
+    }
+
+    /// Another device takes the place of member `m{at}`, under this name.
+    async fn replace(&mut self, at: usize, fresh: SharedDevice, name: &str) {
+        let layer = FaultDevice::new(&self.rt, fresh, at as u64, Vec::new());
+        self.layers[at] = Rc::new(layer);
+        let new = arrays::named(name, &members(&self.layers)[at]);
+        let replaced = self.array.replace(&format!("m{at}"), new, false).await;
+        replaced.expect("it is large enough");
+    }
+
+    /// Whether no member is missing, being rebuilt or replaced.
+    fn has_all_members(&self) -> bool {
+        let members = self.array.status().members;
+        members
+            .iter()
+            .all(|it| it.state == MemberState::Active && !it.leaving)
     }
 
     async fn step(&mut self) {
@@ -291,12 +308,8 @@ fn a_rebuild_copies_what_is_needed() {
                 let old = life.layers[1].write(Tag::default(), lba, junk, false);
                 old.await.expect("it works");
             }
-            life.layers[0] = Rc::new(FaultDevice::new(&rt, fresh, seed, Vec::new()));
-            let new = arrays::named("n", &members(&life.layers)[0]);
-            let replaced = life.array.replace("m0", new, true).await;
-            replaced.expect("it is large enough");
-            let is_active = |it: &MemberStatus| it.state == MemberState::Active;
-            while !life.array.status().members.iter().all(is_active) {
+            life.replace(0, fresh, "n").await;
+            while !life.has_all_members() {
                 life.step().await;
                 rt.sleep(Duration::from_ms(2)).await;
             }
@@ -341,12 +354,8 @@ fn a_closed_pool_does_not_say_what_is_needed() {
         }
         let bytes = life.layers[0].info().blocks * BLOCK as u64;
         let fresh = memories(1, bytes).remove(0);
-        life.layers[0] = Rc::new(FaultDevice::new(&rt, fresh, 1, Vec::new()));
-        let new = arrays::named("n", &members(&life.layers)[0]);
-        let replaced = life.array.replace("m0", new, true).await;
-        replaced.expect("it is large enough");
-        let is_active = |it: &MemberStatus| it.state == MemberState::Active;
-        while !life.array.status().members.iter().all(is_active) {
+        life.replace(0, fresh, "n").await;
+        while !life.has_all_members() {
             rt.sleep(Duration::from_ms(2)).await;
         }
         for block in (1024..blocks - row).step_by(row as usize) {
@@ -379,11 +388,7 @@ fn members_fail_are_rebuilt_and_come_back_under_a_host_at_work() {
                 } else {
                     let bytes = life.layers[lost].info().blocks * BLOCK as u64;
                     let fresh = memories(1, bytes).remove(0);
-                    let name = format!("m{lost}");
-                    life.layers[lost] = Rc::new(FaultDevice::new(&rt, fresh, seed, Vec::new()));
-                    let new = arrays::named(&format!("n{round}"), &members(&life.layers)[lost]);
-                    let replaced = life.array.replace(&name, new, false).await;
-                    replaced.expect("it is large enough");
+                    life.replace(lost, fresh, &format!("n{round}")).await;
                 }
                 while life.array.status().rebuild.is_some() {
                     life.step().await;
