@@ -15,7 +15,7 @@ use crate::report::{Chart, Got, Promise, Report, Row};
 /// See [`Experiment::claim`].
 pub(super) struct PriorityClasses;
 
-const CLAIM: &str = "A database reads 4 KiB, one at a time, and is in a hurry. Analytics reads 128 KiB, eight at a time, for throughput. A backup \
+const CLAIM: &str = "A database reads 4 KiB, one at a time, and is latency-sensitive. Analytics reads 128 KiB, eight at a time, for throughput. A backup \
 writes 4 KiB, 32 at a time, once as one for throughput and once in the background: then it should hardly be noticed, and yet get \
 on. It is the scene of `flashyard demo`, on four fragmented drives. For ReFlex, which knows no classes, the database has reserved \
 12,000 reads a second at a p95 of 1 ms. f-Util is a tenant's rate over a third of what sixteen workers of its kind do alone, so \
@@ -101,7 +101,7 @@ fn charts(found: &Findings, profiles: &[Profile], workloads: &[Workload]) -> Vec
             workload,
             0,
             name,
-            "Who is in a hurry waits for the drive, and not for others.",
+            "Who is latency-sensitive waits for the drive, and not for others.",
         )
     };
     workloads

@@ -1,11 +1,11 @@
 //! What was done lately, while latency-sensitive I/O is about: a guess at what reads cost before
 //! they are measured.
 //!
-//! Measuring takes reads that wait for the device. Beside somebody in a hurry few may be in it, and
-//! whether any wait depends on the very cost that is not known. But a device that is busy for a
+//! Measuring takes reads that wait for the device. Beside latency-sensitive I/O few may be in it,
+//! and whether any wait depends on the very cost that is not known. But a device that is busy for a
 //! part of the time takes longer to answer by that part, and did in the busy part what came back;
 //! so its answers tell the cost, if roughly: others who kept it busy are counted as if they were
-//! the class. A guess that is somewhat too large is what somebody in a hurry would choose.
+//! the class. A guess that is somewhat too large is what favours latency-sensitive I/O.
 
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS};
 use super::windows::Bases;

@@ -71,7 +71,7 @@ pub(super) struct Scene {
     /// Of which kind the device held as much as it ever may.
     pub(super) full: [bool; 2],
     /// Latency-sensitive I/O was about.
-    pub(super) hurried: bool,
+    pub(super) latency_sensitive: bool,
     /// Reads and writes went by turns: that one class was alone means nothing.
     pub(super) sliced: bool,
 }
@@ -83,7 +83,7 @@ pub(super) enum Phase {
     Open,
     /// A few of one class at a time, while the drive comes to rest.
     Settling(Class),
-    /// One class only, and what is urgent or guaranteed.
+    /// One class only, and latency-sensitive and guaranteed I/O.
     Alone(Class),
 }
 
@@ -226,7 +226,7 @@ impl Learner {
             }
             ended = before != Phase::Open && self.phase == Phase::Open;
             // Only now: what was served has been charged at what was believed until here.
-            if scene.hurried {
+            if scene.latency_sensitive {
                 self.lately.guess(costs, bases);
             }
         } else if self.phase != Phase::Open {
@@ -338,7 +338,8 @@ impl Learner {
             .all(|other| self.served[usize::from(other.0)].ios == 0 || costs.is_learnt(other));
         let rested = kind == Kind::Write || !self.wrote_lately();
         let most = self.scene.full[kind as usize] && self.is_pressed(kind);
-        let new = !costs.is_learnt(class) && (!self.scene.hurried || self.lately.is_deep(class));
+        let new = !costs.is_learnt(class)
+            && (!self.scene.latency_sensitive || self.lately.is_deep(class));
         alone && rested && bases.is_known(kind) && (most || new)
     }
 
@@ -346,7 +347,7 @@ impl Learner {
         let served = self.served[usize::from(class.0)];
         // Where answers take longer than ticks, what was served has been charged by guesses long
         // since dropped.
-        let charged = match self.scene.hurried && !costs.is_learnt(class) {
+        let charged = match self.scene.latency_sensitive && !costs.is_learnt(class) {
             true => served.ios * costs.at(class),
             false => served.charged,
         };

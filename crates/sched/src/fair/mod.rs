@@ -3,8 +3,8 @@
 //!
 //! Start-time fair queueing over costs that are learnt ([`costs`], [`learn`]), with windows for
 //! reads and for writes that are the same number for every device ([`windows`]), guarantees and
-//! limits by theoretical times ([`rates`]) and a bounded bypass for what is urgent. What was tried,
-//! why each number is what it is, and what it gives: `docs/scheduling.md`.
+//! limits by theoretical times ([`rates`]) and a bounded bypass for latency-sensitive I/O. What was
+//! tried, why each number is what it is, and what it gives: `docs/scheduling.md`.
 
 mod bounds;
 mod costs;
@@ -80,9 +80,9 @@ pub struct Fair {
     queued: u32,
     /// Sum of the weights of those who have something queued or in flight.
     active_weight: u64,
-    /// Device time that urgent I/O may take beyond its tenants' shares, in costs, and when that was
-    /// so.
-    urgent_budget: u64,
+    /// Device time that latency-sensitive I/O may take beyond its tenants' shares, in costs, and
+    /// when that was so.
+    latency_budget: u64,
     budgeted: u64,
     /// Virtual time: the least tag of those who wait.
     virtual_now: u64,
@@ -131,7 +131,7 @@ impl Fair {
             of_lane: [0; 4],
             queued: 0,
             active_weight: 0,
-            urgent_budget: 0,
+            latency_budget: 0,
             budgeted: 0,
             virtual_now: 0,
             quiet_until: 0,
@@ -160,11 +160,11 @@ impl Fair {
         }
         let before = self.learner.phase();
         let quiet = self.is_quiet(now);
-        let unhurried = !quiet && self.squeeze == GAIN * ONE;
-        let full = self.windows.map(|window| unhurried && window == GAIN * ONE);
+        let plain = !quiet && self.squeeze == GAIN * ONE;
+        let full = self.windows.map(|window| plain && window == GAIN * ONE);
         let scene = Scene {
             full,
-            hurried: quiet,
+            latency_sensitive: quiet,
             sliced: self.slices.is_on(),
         };
         let ended = self
@@ -359,8 +359,8 @@ impl Policy for Fair {
             if self.bases.record(place.class, latency) {
                 self.prices = [Price::UNKNOWN; 2];
             }
-            if place.lane == Lane::Urgent {
-                self.quiet.heed(tenant.target, latency);
+            if place.lane == Lane::Latency {
+                self.quiet.record(tenant.target, latency);
                 // Its host sends the next one soon, by the measure of how long things take here.
                 let soon = now.as_ns().saturating_add(latency / 2);
                 self.quiet_until = self.quiet_until.max(soon);

@@ -7,7 +7,7 @@ use super::tenants::{ABSENT, LANES, Lane, NONE, Place, State};
 use super::turn::{Choice, Payer};
 use super::windows::ONE;
 use super::{Fair, GAIN};
-use crate::{Ask, Class as Urgency, Credit, IoId, Next, Share, TenantId};
+use crate::{Ask, Class as IoClass, Credit, IoId, Next, Share, TenantId};
 
 /// Background I/O beside other I/O counts so many times.
 const BACKGROUND_FACTOR: u64 = 64;
@@ -25,9 +25,9 @@ impl Fair {
     pub(super) fn place(&mut self, io: &Ask) -> Place {
         let (kind, bytes) = weigh(io);
         let lane = match io.class {
-            Urgency::Throughput => kind.lane(),
-            Urgency::Latency => Lane::Urgent,
-            Urgency::Background => Lane::Background,
+            IoClass::Throughput => kind.lane(),
+            IoClass::Latency => Lane::Latency,
+            IoClass::Background => Lane::Background,
         };
         Place {
             state: State::Queued,
@@ -75,7 +75,7 @@ impl Fair {
         self.active_weight += tenant.wake(place.lane, self.virtual_now);
         self.keep(id, place);
         self.enqueue(now, id.0);
-        if place.lane == Lane::Urgent {
+        if place.lane == Lane::Latency {
             self.keep_quiet(now);
         }
     }
@@ -268,7 +268,7 @@ impl Fair {
     /// Takes the cost of what is not for throughput, or not out of a share.
     #[inline(never)]
     fn pay_otherwise(&mut self, now: Time, index: u32, payer: Payer) {
-        let hurried = self.is_quiet(now);
+        let quiet = self.is_quiet(now);
         let place = &self.places[index as usize];
         let cost = place.cost;
         let tenant = &mut self.tenants[place.tenant];
@@ -280,10 +280,10 @@ impl Fair {
                     .saturating_add(stride.saturating_mul(BACKGROUND_FACTOR));
             }
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
-            Payer::Urgency => self.urgent_budget = self.urgent_budget.saturating_sub(cost),
-            // What is taken while nobody is in a hurry is in nobody's way later, either; slices are
-            // an account of their own.
-            Payer::Nobody if !hurried || self.slices.is_on() => {}
+            Payer::LatencyPart => self.latency_budget = self.latency_budget.saturating_sub(cost),
+            // What is taken without latency-sensitive I/O beside it is in nobody's way later,
+            // either; slices are an account of their own.
+            Payer::Nobody if !quiet || self.slices.is_on() => {}
             Payer::Nobody => {
                 let earliest = now.as_ns().saturating_sub(BACKGROUND_BURST_NS);
                 // What was never measured is supposed to be slow where all answers are.

@@ -39,7 +39,7 @@ impl Quiet {
     /// A latency-sensitive I/O took `ns`; its tenant wants it to take no longer than `target`, if
     /// that is not zero. Those who say nothing have the usual window at most.
     #[inline]
-    pub(super) fn heed(&mut self, target: u64, ns: u64) {
+    pub(super) fn record(&mut self, target: u64, ns: u64) {
         let most = if target == 0 { USUAL } else { MOST };
         self.fine = if target > 0 && ns > target {
             self.fine - self.fine / LOSS
@@ -60,20 +60,20 @@ mod tests {
     fn without_a_target_the_window_is_the_usual_one() {
         let mut quiet = Quiet::new();
         assert_eq!(quiet.window(), ONE);
-        (0..1000).for_each(|_| quiet.heed(0, 1 << 40));
+        (0..1000).for_each(|_| quiet.record(0, 1 << 40));
         assert_eq!(quiet.window(), ONE);
         // After a tenant with a hard target has gone it comes back.
-        (0..1000).for_each(|_| quiet.heed(1, 2));
+        (0..1000).for_each(|_| quiet.record(1, 2));
         assert_eq!(quiet.window(), ONE / 8);
-        (0..10_000).for_each(|_| quiet.heed(0, 1));
+        (0..10_000).for_each(|_| quiet.record(0, 1));
         assert_eq!(quiet.window(), ONE);
-        (0..10_000).for_each(|_| quiet.heed(100, 100));
+        (0..10_000).for_each(|_| quiet.record(100, 100));
         assert_eq!(
             quiet.window(),
             GAIN * ONE,
             "a target that is met asks for no less"
         );
-        quiet.heed(0, 1);
+        quiet.record(0, 1);
         assert_eq!(quiet.window(), ONE);
     }
 
@@ -86,7 +86,7 @@ mod tests {
             for n in 0..200_000_u64 {
                 let wait = quiet.window() * 100_000 / ONE;
                 let ns = 50_000 + rng.below(wait.max(1) * 2);
-                quiet.heed(target, ns);
+                quiet.record(target, ns);
                 if n >= 20_000 {
                     late += u64::from(ns > target);
                     sum += quiet.window();

@@ -1,20 +1,20 @@
 //! Reads and writes by turns, while latency-sensitive I/O is about; and what is done in the
 //! background in turns of its own.
 //!
-//! A drive can let a read interrupt a programme a few times; where many reads for throughput use
-//! that up, one in a hurry waits for the programme's end. So the two are kept apart: for a slice of
-//! time only one kind goes to the device, then that whose tenants are behind. Before reads the
-//! drive is given time to programme what it had taken.
+//! A drive can let a read interrupt a program a few times; where many reads for throughput use
+//! that up, a latency-sensitive one waits for the program's end. So the two are kept apart: for a
+//! slice of time only one kind goes to the device, then that whose tenants are behind. Before reads
+//! the drive is given time to program what it had taken.
 //!
 //! Background I/O beside both has one slice of sixteen. Its part is one of time because nobody
 //! knows what it costs: it never has the device long enough to be measured.
 
 use super::costs::Kind;
 
-/// Length of a slice: long against what is in flight, short against what those wait who are not in
-/// a hurry.
+/// Length of a slice: long against what is in flight, short against what those wait who are
+/// not latency-sensitive.
 const SLICE_NS: u64 = 10_000_000;
-/// Time between the last write and the first read: some programmes.
+/// Time between the last write and the first read: some programs.
 const DRAIN_NS: u64 = 5_000_000;
 /// A kind is about for so long after I/O of it last waited.
 const ABOUT_NS: u64 = 20_000_000;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_behind_has_the_next_slice_and_reads_wait_for_programmes() {
+    fn who_is_behind_has_the_next_slice_and_reads_wait_for_programs() {
         let mut slices = Slices::new();
         let mut now = 1;
         slices.turn(now, &bulk([9, 8]));
@@ -279,7 +279,7 @@ mod tests {
             }
             let part = 10_000_000_000 / background;
             assert!((15..=18).contains(&part), "{kind:?}: {part}");
-            // All else but the time that programmes take.
+            // All else but the time that programs take.
             assert!(reads > 9_000_000_000, "{kind:?}: {reads}");
         }
         let mut alone = bulk([NOBODY; 2]);

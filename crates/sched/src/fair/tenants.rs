@@ -17,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     /// Latency-sensitive I/O of either kind.
-    Urgent,
+    Latency,
     /// Reads for throughput.
     Read,
     /// Writes for throughput.
@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-pub(super) const LANES: [Lane; 4] = [Lane::Urgent, Lane::Read, Lane::Write, Lane::Background];
+pub(super) const LANES: [Lane; 4] = [Lane::Latency, Lane::Read, Lane::Write, Lane::Background];
 
 /// Ids below this are found at once: tenants are numbered from one on.
 const NEAR: u32 = 4096;

@@ -1,5 +1,5 @@
-//! Whose turn it is: what is urgent, what is owed, then by virtual time as far as the windows let
-//! it, then what nobody else is in need of.
+//! Whose turn it is: latency-sensitive I/O, what is owed, then by virtual time as far as the
+//! windows let it, then what nobody else is in need of.
 
 use flashyard_time::Time;
 
@@ -19,18 +19,18 @@ const FLOOR: u32 = 4;
 /// How far all who do one kind of I/O may be ahead of those who wait for the window of the other
 /// kind, in device time: drives take writes in bursts, and hold them back in bursts.
 const LEAD_NS: u64 = 20_000_000;
-/// Urgent I/O goes first as long as its tenants take no more than their share, or all of it
-/// together no more than this part of the device's time.
-const URGENT_PART: u64 = 8;
+/// Latency-sensitive I/O goes first as long as its tenants take no more than their share, or
+/// all of it together no more than this part of the device's time.
+const LATENCY_PART: u64 = 8;
 /// What may be taken of that part at once, in device time.
-const URGENT_BURST_NS: u64 = 4_000_000;
+const LATENCY_BURST_NS: u64 = 4_000_000;
 /// Out of what an I/O is paid.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Payer {
     /// Its tenant's share.
     Share,
-    /// What is kept for urgent I/O.
-    Urgency,
+    /// What is kept for latency-sensitive I/O.
+    LatencyPart,
     /// Nobody: it was in nobody's way.
     Nobody,
 }
@@ -101,7 +101,7 @@ impl Fair {
     /// What goes next, if anything may.
     #[inline(never)]
     fn choose(&mut self, now: Time) -> Option<Choice> {
-        self.next_urgent(now)
+        self.next_latency_sensitive(now)
             .or_else(|| self.next_reserved(now))
             .or_else(|| self.next_background(now, false))
             .or_else(|| self.next_shared(now))
@@ -114,7 +114,7 @@ impl Fair {
     pub(super) fn is_plain(&self, now: Time) -> bool {
         !self.is_quiet(now)
             && self.learner.phase() == Phase::Open
-            && self.ready[Lane::Urgent as usize].is_empty()
+            && self.ready[Lane::Latency as usize].is_empty()
             && self.ready[Lane::Background as usize].is_empty()
             && self.reserved.is_empty()
     }
@@ -122,7 +122,7 @@ impl Fair {
     /// Latency-sensitive I/O is about, or was a moment ago.
     #[inline]
     pub(super) fn is_quiet(&self, now: Time) -> bool {
-        now.as_ns() < self.quiet_until || self.of_lane[Lane::Urgent as usize] > 0
+        now.as_ns() < self.quiet_until || self.of_lane[Lane::Latency as usize] > 0
     }
 
     pub(super) fn keep_quiet(&mut self, now: Time) {
@@ -201,15 +201,15 @@ impl Fair {
     }
 
     /// The waiting tag that is least, but never less than before. While a class is tried out only
-    /// its kind counts: who is in a hurry then has no others to be compared with, and would take
-    /// all that they do not.
+    /// its kind counts: latency-sensitive tenants then have no others to be compared with, and
+    /// would take all that these do not.
     #[inline]
     fn advance_virtual_time(&mut self) {
         let least = match self.learner.phase() {
             Phase::Open => self
                 .least_tag(Kind::Read)
                 .min(self.least_tag(Kind::Write))
-                .min(self.ready[Lane::Urgent as usize].least()),
+                .min(self.ready[Lane::Latency as usize].least()),
             Phase::Settling(class) | Phase::Alone(class) => self.least_tag(class.kind()),
         };
         if least < u64::MAX {
@@ -217,26 +217,26 @@ impl Fair {
         }
     }
 
-    /// What is urgent: out of its tenant's share, else out of the part of the device that is kept
-    /// for it.
-    fn next_urgent(&mut self, now: Time) -> Option<Choice> {
-        let (number, tag) = self.ready[Lane::Urgent as usize].first()?;
+    /// Latency-sensitive I/O: out of its tenant's share, else out of the part of the device that is
+    /// kept for it.
+    fn next_latency_sensitive(&mut self, now: Time) -> Option<Choice> {
+        let (number, tag) = self.ready[Lane::Latency as usize].first()?;
         if tag <= self.virtual_now + self.lead() {
-            return Some((number, Lane::Urgent, Payer::Share));
+            return Some((number, Lane::Latency, Payer::Share));
         }
         let earned = now
             .as_ns()
             .saturating_sub(self.budgeted)
-            .min(URGENT_BURST_NS * URGENT_PART);
+            .min(LATENCY_BURST_NS * LATENCY_PART);
         self.budgeted = now.as_ns();
-        self.urgent_budget =
-            (self.urgent_budget + earned * PER_NS / URGENT_PART).min(URGENT_BURST_NS * PER_NS);
-        let head = self.places[self.tenants[number].head(Lane::Urgent) as usize];
+        self.latency_budget =
+            (self.latency_budget + earned * PER_NS / LATENCY_PART).min(LATENCY_BURST_NS * PER_NS);
+        let head = self.places[self.tenants[number].head(Lane::Latency) as usize];
         let cost = self
             .costs
             .of(head.kind, head.bytes)
-            .min(URGENT_BURST_NS * PER_NS);
-        (self.urgent_budget >= cost).then_some((number, Lane::Urgent, Payer::Urgency))
+            .min(LATENCY_BURST_NS * PER_NS);
+        (self.latency_budget >= cost).then_some((number, Lane::Latency, Payer::LatencyPart))
     }
 
     /// What is owed to a guarantee.

@@ -333,8 +333,8 @@ fn hold_us(results: &Results) -> f64 {
 
 fn latency_us(story: &Story, results: &Results) -> Option<f64> {
     let each = story.tenants.iter().zip(&results.workers);
-    let hurried = each.filter(|(tenant, _)| tenant.class == flashyard_sched::Class::Latency);
-    let p99 = hurried.filter_map(|(_, tally)| percentile_us(&tally.total(), P99));
+    let sensitive = each.filter(|(tenant, _)| tenant.class == flashyard_sched::Class::Latency);
+    let p99 = sensitive.filter_map(|(_, tally)| percentile_us(&tally.total(), P99));
     p99.fold(None, |most: Option<f64>, p99| {
         Some(most.map_or(p99, |most| most.max(p99)))
     })
@@ -381,7 +381,7 @@ fn row(policy: &str, half: Half, all: &[&Judged], judged: &[Judged]) -> Vec<Valu
     };
     let least = |one: &Judged| Some(one.least);
     let to_fifo = |one: &Judged| Some(one.sum / fifo(one)?.sum);
-    let hurried = |one: &Judged| Some(one.latency_us? / fifo(one)?.latency_us?);
+    let sensitive = |one: &Judged| Some(one.latency_us? / fifo(one)?.latency_us?);
     vec![
         Value::Text(policy.into()),
         Value::Text(half.name().into()),
@@ -398,7 +398,7 @@ fn row(policy: &str, half: Half, all: &[&Judged], judged: &[Judged]) -> Vec<Valu
         value(&|one| Some(one.sum_to_oracle), 0.5),
         value(&to_fifo, 0.5),
         value(&|one| Some(one.hold_us), 0.95),
-        value(&hurried, 0.5),
+        value(&sensitive, 0.5),
     ]
 }
 

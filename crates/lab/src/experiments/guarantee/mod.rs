@@ -23,7 +23,7 @@ pub(super) struct Guarantee;
 
 const CLAIM: &str = "A tenant that was promised a rate gets it in every tenth of a second throughout which something of it \
 waits. Its neighbours are \
-drawn at random, a new crowd for each seed: one to twenty-four of them, with weights from 1 to 8, now and then in a hurry or in the background, \
+drawn at random, a new crowd for each seed: one to twenty-four of them, with weights from 1 to 8, now and then latency-sensitive or in the background, \
 that read or write or both, from 4 to 256 KiB, with \
 1 to 64 under way, all the time or by turns. The promise is a part of what the drive can do by itself. Intervals begin every 10 ms from the \
 second second on, when the switch has learnt what I/O costs. What a switch answers for is what it sends to the drive in time; what \

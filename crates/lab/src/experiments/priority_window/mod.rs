@@ -28,7 +28,7 @@ itself. This is the engine and the host library as they are, in the simulated wo
 each piece of up to 64 KiB that came, everything else 0.9 us for each I/O and end; packets have 1448 bytes and 90 more on the line, which all \
 connections of a machine share in turn. At 25 Gbit/s cores are what holds everything up, at 5 Gbit/s the line is at every window, at 10 Gbit/s \
 from a window of 2 on. Wanted: at the best window 35.9 % more than at a window of 1 where the line has room, the adaptive window within 3 % of \
-the best and never below a window of 1, and the tenant in a hurry not slower than at a window of 1.";
+the best and never below a window of 1, and the latency-sensitive tenant not slower than at a window of 1.";
 
 const LINES: [&str; 4] = ["5g", "10g", "25g", "100g"];
 const WINDOWS: [&str; 9] = ["1", "2", "4", "8", "16", "32", "64", "adaptive", "unasked"];
@@ -69,11 +69,11 @@ const COLUMNS: [Column; 12] = [
     column("of_best_percent", "of the best window", Unit::Percent),
     MEAN,
     P99,
-    column("latency_mean_us", "mean in a hurry", Unit::Micros),
-    column("latency_p99_us", "p99 in a hurry", Unit::Micros),
+    column("latency_mean_us", "mean, latency-sensitive", Unit::Micros),
+    column("latency_p99_us", "p99, latency-sensitive", Unit::Micros),
     column(
         "latency_mean_ratio",
-        "mean in a hurry over window 1",
+        "mean, latency-sensitive over window 1",
         Unit::Ratio,
     ),
     column("sends_per_io", "sends per I/O", Unit::Ratio),
@@ -111,7 +111,7 @@ const PROMISES: [Promise; 4] = [
         judge: |rows| Got::at_least(&adaptive(rows).numbers("gain_percent"), -0.5),
     },
     Promise {
-        wanted: "With it the tenant in a hurry is not slower than at a window of 1",
+        wanted: "With it the latency-sensitive tenant is not slower than at a window of 1",
         judge: |rows| Got::at_most(&adaptive(rows).numbers("latency_mean_ratio"), 1.0),
     },
 ];
@@ -310,7 +310,7 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
     );
     let latency = chart(
         "latency",
-        "The tenant in a hurry by window",
+        "The latency-sensitive tenant by window",
         "Its answers are never held: what it gains or loses is the time that sends of others take.",
         Axis {
             label: "mean latency".into(),
@@ -395,7 +395,7 @@ mod tests {
             let single = row.single(&rows).expect("window 1 is among them");
             let slower = row.sensitive_mean() / single.sensitive_mean();
             let most = if row.line == "25g" { 1.25 } else { 1.05 };
-            assert!(slower < most, "{what}, in a hurry {slower}");
+            assert!(slower < most, "{what}, latency-sensitive {slower}");
         }
         assert_eq!(rows.len(), 3 * 2 * 9);
     }

@@ -62,7 +62,7 @@ struct Tenant(&'static str, Class, u32);
 
 const TENANTS: [Tenant; 2] = [
     Tenant("bulk", Class::Throughput, 128),
-    Tenant("hurried", Class::Latency, 1),
+    Tenant("latency", Class::Latency, 1),
 ];
 
 /// What came of it.

@@ -32,7 +32,7 @@ struct World {
     idle: Option<Time>,
     longest: Duration,
     /// Of ten I/Os, how many are latency-sensitive, and in the background.
-    urgent: u64,
+    sensitive: u64,
     background: u64,
     /// Of ten I/Os, how many are reads.
     reads: u64,
@@ -58,7 +58,7 @@ impl World {
             in_flight: vec![],
             idle: None,
             longest: Duration::ZERO,
-            urgent: [0, 1, 5, 10][chance.below(4) as usize],
+            sensitive: [0, 1, 5, 10][chance.below(4) as usize],
             background: [0, 1, 5, 10][chance.below(4) as usize],
             reads: [0, 5, 9, 10][chance.below(4) as usize],
             shares: chance.chance(2, 3),
@@ -110,8 +110,8 @@ impl World {
             ][self.chance.below(5) as usize],
         };
         let class = match self.chance.below(10) {
-            n if n < self.urgent => Class::Latency,
-            n if n < self.urgent + self.background => Class::Background,
+            n if n < self.sensitive => Class::Latency,
+            n if n < self.sensitive + self.background => Class::Background,
             _ => Class::Throughput,
         };
         let io = Ask {
@@ -238,9 +238,9 @@ impl World {
             return;
         }
         let tried = fair.learner.phase() != Phase::Open;
-        let hurried = fair.is_quiet(now);
+        let quiet = fair.is_quiet(now);
         assert!(
-            tried || hurried && (fair.slices.is_on() || fair.background_due > now.as_ns()),
+            tried || quiet && (fair.slices.is_on() || fair.background_due > now.as_ns()),
             "idle for no reason (seed {seed}, {now:?})"
         );
         let idle = now.since(*self.idle.get_or_insert(now));

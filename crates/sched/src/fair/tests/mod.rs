@@ -1,7 +1,7 @@
 //! What tenants get on a small device.
 
 mod conserving;
-mod hurry;
+mod latency_sensitive;
 mod machine;
 mod stuck;
 
@@ -398,14 +398,14 @@ fn any_share(chance: &mut Rng) -> Share {
 fn reads_are_measured_right_though_their_cost_was_guessed_at() {
     for seed in 0..8 {
         let mut fair = Fair::new();
-        let urgent = Worker {
+        let latency = Worker {
             class: Class::Latency,
             depth: 1,
             pause: ms(5),
             ..reader(2)
         };
         let mut device = Device::new(8, 80_000, 80_000);
-        run(&mut fair, &mut device, &[reader(1), urgent], ms(200), seed);
+        run(&mut fair, &mut device, &[reader(1), latency], ms(200), seed);
         let cost = fair.costs.of(Kind::Read, 4096) / PER_NS;
         assert!(fair.costs.is_any_learnt(Kind::Read), "{seed}");
         assert!((9_000..11_500).contains(&cost), "{cost} ns (seed {seed})");

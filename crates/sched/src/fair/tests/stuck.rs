@@ -36,7 +36,7 @@ fn check_order(fair: &Fair) {
     }
     for number in fair.tenants.numbers() {
         let tenant = &fair.tenants[number];
-        for lane in [Lane::Urgent, Lane::Read, Lane::Write] {
+        for lane in [Lane::Latency, Lane::Read, Lane::Write] {
             let gated = fair.gated.key_of(number * 4 + lane as u32).is_some();
             let waits = tenant.head(lane) != NONE && !gated;
             let key = fair.ready[lane as usize].key_of(number);

@@ -1,12 +1,12 @@
-//! Whoever is in a hurry, what is done in the background, and turns of reads and writes.
+//! Latency-sensitive I/O, what is done in the background, and turns of reads and writes.
 
 use super::machine::{Device, Done, Worker, reader, run, writer};
 use super::*;
 
 #[test]
-fn urgent_io_goes_first_and_takes_no_more_than_is_kept_for_it() {
+fn latency_sensitive_io_goes_first_and_takes_no_more_than_is_kept_for_it() {
     let mut fair = Fair::new();
-    let urgent = |tenant, depth| Worker {
+    let latency = |tenant, depth| Worker {
         class: Class::Latency,
         depth,
         ..reader(tenant)
@@ -15,7 +15,7 @@ fn urgent_io_goes_first_and_takes_no_more_than_is_kept_for_it() {
         depth: 64,
         ..reader(tenant)
     });
-    let workers = [urgent(1, 1), crowd[0], crowd[1], crowd[2], crowd[3]];
+    let workers = [latency(1, 1), crowd[0], crowd[1], crowd[2], crowd[3]];
     let mut device = Device::new(8, 80_000, 80_000);
     let done = run(&mut fair, &mut device, &workers, ms(400), 7);
     let mut latencies: Vec<u64> = done
@@ -26,7 +26,7 @@ fn urgent_io_goes_first_and_takes_no_more_than_is_kept_for_it() {
     latencies.sort_unstable();
     assert!(latencies[latencies.len() * 99 / 100] < 320, "{latencies:?}");
 
-    let greedy = [urgent(1, 256), crowd[0], crowd[1], crowd[2], crowd[3]];
+    let greedy = [latency(1, 256), crowd[0], crowd[1], crowd[2], crowd[3]];
     let done = run(
         &mut Fair::new(),
         &mut Device::new(8, 80_000, 80_000),
@@ -42,8 +42,8 @@ fn urgent_io_goes_first_and_takes_no_more_than_is_kept_for_it() {
 /// However slow the device is: also where one I/O takes longer than others pause for, and ticks
 /// last.
 #[test]
-fn urgent_io_goes_first_on_slow_devices_too() {
-    let urgent = Worker {
+fn latency_sensitive_io_goes_first_on_slow_devices_too() {
+    let latency = Worker {
         class: Class::Latency,
         depth: 1,
         ..reader(1)
@@ -54,7 +54,7 @@ fn urgent_io_goes_first_on_slow_devices_too() {
     };
     for slow in [1, 10, 100] {
         let device = &mut Device::new(8, 160_000 * slow, 160_000 * slow);
-        let done = run(&mut Fair::new(), device, &[urgent, bulk], ms(12_000), 7);
+        let done = run(&mut Fair::new(), device, &[latency, bulk], ms(12_000), 7);
         let rates = rates(&done, 2, ms(6_000), ms(12_000));
         // Of 6,250 a second alone and, once with all 64 under way, 690; and of 50,000 in all.
         let scaled = [rates[0] * slow as f64, rates[1] * slow as f64];
@@ -95,19 +95,19 @@ fn background_io_fills_what_is_left_and_is_never_quite_starved() {
 /// One who asks for one thing at a time never waits in the switch, so that nobody seems to want the
 /// device.
 #[test]
-fn background_io_keeps_to_its_part_while_somebody_is_in_a_hurry() {
+fn background_io_keeps_to_its_part_beside_latency_sensitive_io() {
     let background = Worker {
         class: Class::Background,
         ..reader(1)
     };
-    let hurried = Worker {
+    let latency = Worker {
         class: Class::Latency,
         depth: 1,
         ..reader(2)
     };
     let mut fair = Fair::new();
     let device = || Device::new(4, 80_000, 80_000);
-    let done = run(&mut fair, &mut device(), &[background, hurried], ms(400), 9);
+    let done = run(&mut fair, &mut device(), &[background, latency], ms(400), 9);
     let shares = rates(&done, 2, ms(100), ms(400));
     // A sixteenth of 400,000 as far as the policy knows, of the 50,000 that the device does; with
     // nobody about, all.
@@ -126,7 +126,7 @@ fn background_io_beside_others_has_its_part_of_the_time() {
             class: Class::Background,
             ..writer(1)
         };
-        let hurried = Worker {
+        let latency = Worker {
             class: Class::Latency,
             depth: 1,
             ..reader(2)
@@ -141,7 +141,7 @@ fn background_io_beside_others_has_its_part_of_the_time() {
             let done = run(&mut Fair::new(), &mut device(), workers, ms(12_000), 9);
             rates(&done, workers.len(), ms(8_000), ms(12_000))[0]
         };
-        let part = rate(&[background, hurried, bulk]) / rate(&[background]);
+        let part = rate(&[background, latency, bulk]) / rate(&[background]);
         assert!((0.02..0.1).contains(&part), "{slow} times slower: {part}");
     }
 }
@@ -150,7 +150,7 @@ fn background_io_beside_others_has_its_part_of_the_time() {
 /// later.
 #[test]
 fn kinds_go_by_turns_though_one_was_never_measured() {
-    let hurried = Worker {
+    let latency = Worker {
         class: Class::Latency,
         depth: 1,
         pause: Duration::from_us(100),
@@ -166,7 +166,7 @@ fn kinds_go_by_turns_though_one_was_never_measured() {
     };
     let mut fair = Fair::new();
     let device = &mut Device::new(16, 80_000, 320_000);
-    let mut done = run(&mut fair, device, &[hurried, few, many], ms(2000), 4);
+    let mut done = run(&mut fair, device, &[latency, few, many], ms(2000), 4);
     assert!(!fair.costs.is_any_learnt(Kind::Read));
     done.retain(|io| io.worker > 0 && io.sent > Time::ZERO + ms(1000));
     done.sort_by_key(|io| io.sent);
@@ -178,7 +178,7 @@ fn kinds_go_by_turns_though_one_was_never_measured() {
 /// One who writes now and then does not take half of the time from those who read.
 #[test]
 fn a_slice_is_not_longer_than_somebody_wants_it() {
-    let hurried = Worker {
+    let latency = Worker {
         class: Class::Latency,
         depth: 1,
         ..reader(1)
@@ -199,7 +199,7 @@ fn a_slice_is_not_longer_than_somebody_wants_it() {
     };
     // All costs are learnt while there are many writes, then there are few.
     let reads = |writers: &[Worker]| {
-        let workers = [&[hurried, bulk], writers].concat();
+        let workers = [&[latency, bulk], writers].concat();
         let device = &mut Device::new(8, 80_000, 320_000);
         let done = run(&mut Fair::new(), device, &workers, ms(4000), 3);
         rates(&done, workers.len(), ms(2000), ms(4000))[1]
@@ -209,12 +209,12 @@ fn a_slice_is_not_longer_than_somebody_wants_it() {
 }
 
 #[test]
-fn reads_and_writes_go_by_turns_while_somebody_is_in_a_hurry() {
+fn reads_and_writes_go_by_turns_beside_latency_sensitive_io() {
     let bulk = [reader(1), reader(2), writer(3), writer(4)].map(|worker| Worker {
         depth: 64,
         ..worker
     });
-    let hurried = Worker {
+    let latency = Worker {
         class: Class::Latency,
         depth: 1,
         pause: Duration::from_us(100),
@@ -230,9 +230,9 @@ fn reads_and_writes_go_by_turns_while_somebody_is_in_a_hurry() {
         (done.windows(2).filter(|two| changed(two)).count(), shares)
     };
     let (alone, _) = switches(&bulk);
-    assert!(alone > 1_000, "nobody is in a hurry: {alone}");
-    let (beside, shares) = switches(&[bulk.as_slice(), &[hurried]].concat());
-    // A slice takes 10 ms; what is urgent or tried out makes some more.
+    assert!(alone > 1_000, "nobody is latency-sensitive: {alone}");
+    let (beside, shares) = switches(&[bulk.as_slice(), &[latency]].concat());
+    // A slice takes 10 ms; what is latency or tried out makes some more.
     assert!(beside > 20 && beside < 200, "{beside}");
     // Alone, readers would do 100,000 a second and writers 25,000.
     let (reads, writes) = (shares[0] / 1e5, shares[2] / 25e3);
@@ -240,7 +240,7 @@ fn reads_and_writes_go_by_turns_while_somebody_is_in_a_hurry() {
 }
 
 #[test]
-fn background_io_that_was_held_back_goes_on_when_nobody_is_in_a_hurry_any_more() {
+fn background_io_that_was_held_back_goes_on_when_latency_sensitive_io_has_gone() {
     let mut fair = Fair::new();
     let io = |id, class| Ask {
         id: IoId(id),
@@ -272,7 +272,7 @@ fn background_io_that_was_held_back_goes_on_when_nobody_is_in_a_hurry_any_more()
     assert_eq!(fair.next(at), Next::Dispatch(IoId(2)));
 }
 
-/// What background I/O took while nobody was in a hurry is no debt.
+/// What background I/O took without latency-sensitive I/O beside it is no debt.
 #[test]
 fn background_io_has_its_part_however_long_it_had_the_device_to_itself() {
     let mut fair = Fair::new();
@@ -280,7 +280,7 @@ fn background_io_has_its_part_however_long_it_had_the_device_to_itself() {
         class: Class::Background,
         ..reader(1)
     };
-    let urgent = Worker {
+    let latency = Worker {
         class: Class::Latency,
         depth: 1,
         pause: ms(5),
@@ -288,7 +288,7 @@ fn background_io_has_its_part_however_long_it_had_the_device_to_itself() {
         ..reader(2)
     };
     let mut device = Device::new(8, 80_000, 80_000);
-    let done = run(&mut fair, &mut device, &[background, urgent], ms(3000), 15);
+    let done = run(&mut fair, &mut device, &[background, latency], ms(3000), 15);
     let rates = rates(&done, 2, ms(1100), ms(3000));
     // Alone it does 100,000 a second.
     assert!((5_000.0..8_000.0).contains(&rates[0]), "{rates:?}");
