@@ -106,6 +106,7 @@ run() {
         >"$work/serve.log" 2>&1 &
     target=$!
     tries=0
+    # shellcheck disable=SC2086 # it is several words, or none
     until timeout 240 $first "$binary" load --port "$port" --rw "$kind" --qd "$depth" --count "$ios" \
         --bytes "$bytes" --tenants "$tenants" --pause "$pause" >"$work/load.log" 2>&1; do
         tries=$((tries + 1))

@@ -44,7 +44,7 @@ install_into() {
 
 scripts() {
     needs shellcheck
-    shellcheck bench/scale.sh bench/restart.sh bench/api-load.sh tests/packaging.sh tests/monitoring.sh tests/all.sh tests/install.sh tests/limit.sh tests/systemd.sh .ci/run packaging/deb.sh packaging/debian/p*
+    shellcheck bench/*.sh tests/*.sh tests/*/*.sh tests/*/*/*.sh .ci/run packaging/deb.sh packaging/debian/p*
 }
 
 installs() {

@@ -13,7 +13,7 @@ set -uo pipefail
 connects=1000 random=10000 valid=1000 cores="1 2" lives=0..500 kills=8
 # What may be open and in memory beyond what there was after the first tenth, once all hosts have gone.
 more_descriptors=8 more_memory_kib=16384
-failed=0 target= operator=
+failed=0 target='' operator=''
 
 usage() {
     sed -n '5,10s/^# \{0,1\}//p' "$0"

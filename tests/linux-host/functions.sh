@@ -270,7 +270,7 @@ answer() {
 }
 
 # The guest's memory has to be one that another process can map.
-memory=(-M q35,memory-backend=ram -m 1024 -object memory-backend-memfd,id=ram,size=1G,share=on)
+memory=(-M "q35,memory-backend=ram" -m 1024 -object "memory-backend-memfd,id=ram,size=1G,share=on")
 # Functions that there are.
 functions=2
 # A scenario that a machine goes on with when it begins anew, and what it has to find then.

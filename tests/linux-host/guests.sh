@@ -1,6 +1,7 @@
 # Guests and their target, as run.sh and functions.sh have them, which source this. The script gives `here`, `cache`,
 # `binary` and `deadline`, a plan of scenarios for each guest (`plan_1` ...), `plan_outside`, and `answer WORDS`, which does
 # what a guest asks for over its control port and prints one line.
+# shellcheck shell=bash disable=SC2154,SC2034 # those who source this have them, and use what is here
 
 guests=() printed=() to_guest=() from_guest=()
 

@@ -1,5 +1,6 @@
 # Debian packages for image.sh and qemu.sh, which source this: downloaded with apt's resolver, signatures checked, and
 # unpacked in a folder. Nothing is installed, and no root is needed.
+# shellcheck shell=bash
 
 # Fetches PACKAGE... of a release and all they need into WORK/apt: download WORK SUITE PACKAGE...
 download() {

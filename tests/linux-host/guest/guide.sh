@@ -14,7 +14,8 @@ main() {
     chmod +x /usr/bin/flashyard
     type_page first-tenant.md 10
     type_page linux-host.md 12
-    kill "$target" && wait "$target" || give_up "the target ended with $?"
+    kill "$target" || give_up "the target had ended"
+    wait "$target" || give_up "the target ended with $?"
 }
 
 # Every line of a page must succeed, and there are at least so many: type_page PAGE LEAST
@@ -45,7 +46,7 @@ type_line() {
     echo "$1"
     eval "${line/nvme connect/nvme connect --keep-alive-tmo=30}" || give_up "status $? of: $1"
     case $line in
-        "flashyard serve"*) target=$! && wait_for 60 flashyard status || give_up "no target" ;;
+        "flashyard serve"*) target=$!; wait_for 60 flashyard status || give_up "no target" ;;
         "nvme connect"*) wait_for 60 has_namespaces db 1 || give_up "no disk" ;;
         "flashyard volume set"*) wait_for 60 has_size 2048 || give_up "it does not grow" ;;
     esac

@@ -2,6 +2,7 @@
 # What the scenarios are written with. Every function returns failure, and leaves the reason in /tmp/why, when
 # what it is for does not come true.
 
+# shellcheck source=/dev/null # the host writes it
 . /test/environment
 
 port=4420
