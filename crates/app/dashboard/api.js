@@ -50,7 +50,8 @@ export const traffic = () => ask("GET", "/traffic");
 export const devices = () => ask("GET", "/devices");
 export const pools = () => ask("GET", "/pools");
 export const tenants = () => ask("GET", "/tenants");
-export const volumes = () => ask("GET", "/volumes");
+/** Those `of` a "tenant" or a "pool" of this name. */
+export const volumes = (of, one) => ask("GET", `/volumes?${of}=${name(one)}`);
 export const volume = (volume) => ask("GET", `/volumes/${name(volume)}`);
 export const snapshots = () => ask("GET", "/snapshots");
 export const events = (after) => ask("GET", after ? `/events?after=${name(after)}` : "/events");

@@ -89,12 +89,21 @@ async function askVolumes() {
   if (!at("name") || !["tenant", "pool"].includes(view())) {
     return;
   }
-  world.volumes = await api.volumes();
-  if (view() === "tenant") {
+  const of = view();
+  try {
+    world.volumes = await api.volumes(of, at("name"));
+  } catch (why) {
+    // There is none of that name, or not any more: its screen says so.
+    if (why.code !== "not_found") {
+      throw why;
+    }
+    world.volumes = [];
+  }
+  if (of === "tenant") {
     return;
   }
   world.snapshots = await api.snapshots();
-  const wanted = world.volumes.filter((one) => one.pool === at("name")).slice(0, STORED_MOST);
+  const wanted = world.volumes.slice(0, STORED_MOST);
   const answers = await Promise.allSettled(wanted.map((one) => api.volume(one.name)));
   const known = new Map(answers.filter((one) => one.status === "fulfilled").map(({ value }) => [value.name, value]));
   world.volumes = world.volumes.map((one) => known.get(one.name) ?? one);

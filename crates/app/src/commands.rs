@@ -24,6 +24,7 @@ use crate::cli::{
 };
 use crate::control::{
     AppliedView, Destination, How, KindName, NewForm, Page, Request, TenantChange, VolumeChange,
+    VolumesOf,
 };
 use crate::failure::{Failure, Invalid};
 use crate::json;
@@ -230,7 +231,9 @@ pub fn volume(args: VolumeArgs) -> Result<(), Failure> {
 /// What `flashyard volume …` asks for.
 pub fn volume_request(command: VolumeCommand) -> Result<Request, Invalid> {
     Ok(match command {
-        VolumeCommand::List => Request::List(KindName::Volume, Page::first()),
+        VolumeCommand::List { tenant, pool } => {
+            Request::ListVolumes(VolumesOf { tenant, pool }, Page::first())
+        }
         VolumeCommand::Show { name } => Request::Show(KindName::Volume, name),
         VolumeCommand::Set { name, change } => Request::SetVolume {
             name,
@@ -519,12 +522,24 @@ pub fn say_applied(applied: &AppliedView) {
 fn run(reach: &Reach, request: &Request) -> Result<(), Failure> {
     show(reach, request, |answer: &Value| match (request, answer) {
         (Request::List(kind, _), Value::Array(rows)) => table::print_list(*kind, rows),
+        (Request::ListVolumes(of, _), Value::Array(rows)) => print_volumes(of, rows),
         (Request::CreateFunctions(_), Value::Array(rows)) => {
             table::print_list(KindName::Function, rows);
         }
         (_, Value::Null) => say_line!("done"),
         (_, value) => table::print_one(value),
     })
+}
+
+/// There may be others where only some were asked for.
+fn print_volumes(of: &VolumesOf, rows: &[Value]) {
+    let tenant = of.tenant.iter().map(|name| format!(" of tenant {name}"));
+    let pool = of.pool.iter().map(|name| format!(" in pool {name}"));
+    let which: String = tenant.chain(pool).collect();
+    match rows.is_empty() && !which.is_empty() {
+        true => say_line!("no volume{which}"),
+        false => table::print_list(KindName::Volume, rows),
+    }
 }
 
 /// Asks the target, and prints what it answers: for programs as it is, for people by `print`.

@@ -47,7 +47,7 @@ pub use functions::{FunctionRow, FunctionView, GuestState, GuestView};
 pub use health::{HealthAsk, HealthCode, HealthState, HealthView, ProblemRow};
 pub use metrics::{MetricsForm, MetricsText};
 pub use migration::{MigrationState, MigrationView};
-pub use page::{LIMIT_MAX, Listed, Page};
+pub use page::{LIMIT_MAX, Listed, Page, VolumesOf};
 pub use plan::{AppliedView, How, KeyChange, ObjectChange, Risk, Verb};
 pub use promises::{LimitedBy, PromiseState, PromiseView};
 pub use snapshots::*;
@@ -79,6 +79,8 @@ pub enum Request {
     SetTarget(TargetSettings),
     /// All of a kind, or a part of these, by name.
     List(KindName, Page),
+    /// All volumes, or those of somebody or something, or a part of these, by name.
+    ListVolumes(VolumesOf, Page),
     /// One of a kind.
     Show(KindName, String),
     /// A new device.
@@ -332,7 +334,8 @@ impl Request {
                 KindName::Tenant.plural()
             }
             Self::AskSnapshots(_) | Self::ChangeSnapshot(SnapshotChange::Create(_)) => "snapshots",
-            Self::CreateVolume { .. }
+            Self::ListVolumes(..)
+            | Self::CreateVolume { .. }
             | Self::ImportVolume(_)
             | Self::SetVolume { .. }
             | Self::RenameVolume { .. }

@@ -55,6 +55,11 @@ impl Call {
                 send(Method::PATCH, "/target".to_owned(), text(settings))
             }
             Request::List(kind, page) => get(format!("/{}", kind.plural())).with(&part(page, None)),
+            Request::ListVolumes(of, page) => get("/volumes".to_owned()).with(&Query {
+                tenant: of.tenant.clone(),
+                pool: of.pool.clone(),
+                ..part(page, None)
+            }),
             Request::Show(kind, name) => get(of(*kind, name)),
             Request::Delete(kind, name) => delete(of(*kind, name)),
             Request::Export => get("/configuration".to_owned()),

@@ -279,8 +279,8 @@ operations! {
         Ok(Request::Why { tenant: p.name })
     };
 
-    GET "/volumes" ["limit", "after"] "All volumes, by name."
-        -> of::<Vec<VolumeView>> => |p| Ok(Request::List(KindName::Volume, p.page()?));
+    GET "/volumes" ["tenant", "pool", "limit", "after"] "All volumes, or those of a tenant or in a pool, by name."
+        -> of::<Vec<VolumeView>> => |p| Ok(Request::ListVolumes(p.volumes(), p.page()?));
     POST "/volumes" ["force", "if_missing"] "Makes a volume; `force` even if its tenant is promised too much there."
         (VolumeSpec) -> of::<VolumeView> => |p, spec| {
         let force = p.query.force;

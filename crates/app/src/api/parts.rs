@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::text;
 use crate::control::{
     ArrayHow, ArrayOf, AuditAsk, ErrorKind, HasKind, HealthCode, How, LIMIT_MAX, MetricsForm,
-    NewVersion, NotASnapshot, Page, Request, SnapshotName,
+    NewVersion, NotASnapshot, Page, Request, SnapshotName, VolumesOf,
 };
 use crate::spec::{CompressionName, Document, FaultSpec, KeyText, PolicyName, PoolSpec, Size};
 use crate::units;
@@ -56,6 +56,12 @@ pub(super) struct Query {
     /// The device that it is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) device: Option<String>,
+    /// Only those of this tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tenant: Option<String>,
+    /// Only those in this pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pool: Option<String>,
     /// Only those of this volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) volume: Option<String>,
@@ -288,6 +294,14 @@ impl Parts {
             limit: *limit,
             after,
         })
+    }
+
+    /// The volumes that are asked for.
+    pub(super) fn volumes(&self) -> VolumesOf {
+        VolumesOf {
+            tenant: self.query.tenant.clone(),
+            pool: self.query.pool.clone(),
+        }
     }
 
     /// The records of the audit log that are asked for.

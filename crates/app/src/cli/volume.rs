@@ -313,9 +313,19 @@ pub struct VolumeArgs {
 /// What can be done with volumes.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
-    /// List all volumes
-    #[command(after_help = "Examples:\n  flashyard volume list\n  flashyard volume list --json")]
-    List,
+    /// List all volumes, or those of a tenant or in a pool
+    #[command(
+        after_help = "Examples:\n  flashyard volume list\n  flashyard volume list --tenant db --pool fast\n  \
+        flashyard volume list --json"
+    )]
+    List {
+        /// Only those of this tenant
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
+        /// Only those in this pool
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
+    },
     /// Show one volume
     #[command(after_help = "Example:\n  flashyard volume show orders")]
     Show {

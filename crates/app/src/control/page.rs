@@ -57,6 +57,15 @@ impl<After> Page<After> {
     }
 }
 
+/// Which volumes; all of them if nothing is said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumesOf {
+    /// Only those of this tenant.
+    pub tenant: Option<String>,
+    /// Only those in this pool.
+    pub pool: Option<String>,
+}
+
 /// A list, or a part of one.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(transparent)]

@@ -378,6 +378,10 @@ impl Work<'_> {
                 self.ask_all();
                 Ok(self.view_all(kind, &page))
             }
+            Request::ListVolumes(of, page) => {
+                self.ask_all();
+                self.view_volumes(&of, &page)
+            }
             Request::Show(kind, name) => self.view_one(kind, &name),
             Request::Backup(file) => {
                 self.service.store().backup(&file)?;

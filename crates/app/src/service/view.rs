@@ -14,7 +14,7 @@ use super::{Fault, Subject, policies};
 use crate::control::{
     ArrayView, Condition, CoreRow, DeviceView, DriveView, EventRow, FaultRow, Health, KindName,
     LimitsView, LoadView, Page, PoolView, SpaceView, StatusView, TargetRow, TenantRow, TenantView,
-    View, VolumeView,
+    View, VolumeView, VolumesOf,
 };
 use crate::graph::{Device, Node, NodeId, Volume};
 use crate::published::Report;
@@ -33,6 +33,30 @@ impl Work<'_> {
             Some((self.graph.name(id).to_owned(), view))
         });
         View::List(page.take(views))
+    }
+
+    /// The volumes of a tenant, in a pool, of both or all, or a part of them, by name.
+    pub(super) fn view_volumes(&self, of: &VolumesOf, page: &Page) -> Result<View, Fault> {
+        let named = [(KindName::Tenant, &of.tenant), (KindName::Pool, &of.pool)];
+        for (kind, name) in named {
+            let Some(name) = name else { continue };
+            if self.graph.find(kind.table(), name).is_none() {
+                return Err(self.missing(kind, name));
+            }
+        }
+        let after = page.after.as_deref();
+        let all = self.graph.all_after(KindName::Volume.table(), after);
+        let views = all.filter_map(|id| {
+            let volume = self.graph.volume(id)?;
+            let spec = &volume.record.spec;
+            let wanted = of.tenant.as_ref().is_none_or(|name| spec.tenant == *name)
+                && of
+                    .pool
+                    .as_ref()
+                    .is_none_or(|name| spec.pool.as_ref() == Some(name));
+            wanted.then(|| (spec.name.clone(), self.view_volume(id, volume)))
+        });
+        Ok(View::List(page.take(views)))
     }
 
     /// One thing.

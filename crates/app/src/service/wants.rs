@@ -118,6 +118,7 @@ impl Stack {
             | Request::AskSnapshots(_)
             | Request::ShowTarget
             | Request::List(..)
+            | Request::ListVolumes(..)
             | Request::CreateIfMissing(_)
             | Request::Show(..)
             | Request::Why { .. }

@@ -141,6 +141,49 @@ fn snapshots_come_in_parts_by_volume_and_age() {
     assert_eq!((none.status, &none.view["code"]), (400, &"invalid".into()));
 }
 
+#[test]
+fn volumes_are_listed_by_tenant_and_by_pool() {
+    let scratch = Scratch::new("api-volumes-of");
+    let target = with_pool(&scratch);
+    target.json(&["tenant", "create", "web"]);
+    target.json(&[
+        "device", "create", "other", "--kind", "memory", "--size", "64MiB",
+    ]);
+    target.json(&["pool", "create", "slow", "--device", "other"]);
+    for (name, pool, tenant) in [
+        ("a", "fast", "db"),
+        ("b", "slow", "db"),
+        ("c", "fast", "web"),
+        ("d", "fast", "db"),
+    ] {
+        let volume = ["volume", "create", name, "--pool", pool, "--tenant", tenant];
+        target.json(&[&volume[..], &["--size", "4MiB"]].concat());
+    }
+    for (query, expected) in [
+        ("", &["a", "b", "c", "d"][..]),
+        ("?tenant=db", &["a", "b", "d"]),
+        ("?pool=slow", &["b"]),
+        ("?tenant=db&pool=fast", &["a", "d"]),
+        ("?tenant=web&pool=slow", &[]),
+        ("?tenant=db&after=a", &["b", "d"]),
+    ] {
+        let told = ask(&target, "GET", &format!("/volumes{query}"), "");
+        assert_eq!(names(&told.view), expected, "{query}");
+    }
+    let first = ask(&target, "GET", "/volumes?tenant=db&pool=fast&limit=1", "");
+    let next = "?tenant=db&pool=fast&limit=1&after=a";
+    assert_eq!(first.next.as_deref(), Some(next));
+    for query in ["?tenant=nobody", "?pool=nowhere", "?tenant=db&pool=nowhere"] {
+        let none = ask(&target, "GET", &format!("/volumes{query}"), "");
+        let code = (none.status, &none.view["code"]);
+        assert_eq!(code, (404, &"not_found".into()), "{query}");
+    }
+    let listed = target.json(&["volume", "list", "--tenant", "db", "--pool", "slow"]);
+    assert_eq!(names(&listed), ["b"]);
+    let none = target.run(&["volume", "list", "--tenant", "web", "--pool", "slow"]);
+    assert_eq!(none.stdout, b"no volume of tenant web in pool slow\n");
+}
+
 /// A part has 1000 rows at most; the command line shows all there are.
 #[test]
 fn commands_show_the_whole_of_a_long_list() {
