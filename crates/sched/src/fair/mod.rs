@@ -87,6 +87,10 @@ pub struct Fair {
     /// Virtual time: the least tag of those who wait.
     virtual_now: u64,
     quiet_until: u64,
+    /// What background I/O has had out of shares, as the tag of a tenant; and the virtual time of
+    /// those who do it, among themselves.
+    background_tag: u64,
+    background_now: u64,
     /// When background I/O may go next until then though nobody waits, in nanoseconds.
     background_due: u64,
     /// What the others may have in flight until then.
@@ -135,6 +139,8 @@ impl Fair {
             budgeted: 0,
             virtual_now: 0,
             quiet_until: 0,
+            background_tag: 0,
+            background_now: 0,
             background_due: 0,
             quiet: Quiet::new(),
             slices: Slices::new(),
@@ -182,7 +188,7 @@ impl Fair {
         self.learner.stretch(slowness);
         self.adjust_windows();
         self.keep_guarantees(now);
-        if ended || self.virtual_now > MOST_VIRTUAL {
+        if ended || self.virtual_now.max(self.background_now) > MOST_VIRTUAL {
             self.level(now);
         }
     }
@@ -255,6 +261,8 @@ impl Fair {
     /// against them.
     fn level(&mut self, now: Time) {
         self.virtual_now = 0;
+        self.background_tag = 0;
+        self.background_now = 0;
         for number in 0..self.tenants.most() {
             self.tenants[number].tag = 0;
             self.tenants[number].background_tag = 0;

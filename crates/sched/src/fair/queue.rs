@@ -72,11 +72,17 @@ impl Fair {
     #[inline]
     pub(super) fn take_in(&mut self, now: Time, id: IoId, place: Place) {
         let tenant = &mut self.tenants[place.tenant];
-        self.active_weight += tenant.wake(place.lane, self.virtual_now);
+        let virtual_now = match place.lane {
+            Lane::Background => self.background_now,
+            _ => self.virtual_now,
+        };
+        self.active_weight += tenant.wake(place.lane, virtual_now);
         self.keep(id, place);
         self.enqueue(now, id.0);
-        if place.lane == Lane::Latency {
-            self.keep_quiet(now);
+        match place.lane {
+            Lane::Latency => self.keep_quiet(now),
+            Lane::Background => self.background_tag = self.background_tag.max(self.virtual_now),
+            Lane::Read | Lane::Write => {}
         }
     }
 
@@ -273,11 +279,14 @@ impl Fair {
         let cost = place.cost;
         let tenant = &mut self.tenants[place.tenant];
         let stride = tenant.stride(cost);
+        if place.lane == Lane::Background {
+            self.background_now = self.background_now.max(tenant.background_tag);
+            tenant.background_tag = tenant.background_tag.saturating_add(stride);
+        }
         match payer {
             Payer::Share if place.lane == Lane::Background => {
-                tenant.background_tag = tenant
-                    .background_tag
-                    .saturating_add(stride.saturating_mul(BACKGROUND_FACTOR));
+                let stride = stride.saturating_mul(BACKGROUND_FACTOR);
+                self.background_tag = self.background_tag.saturating_add(stride);
             }
             Payer::Share => tenant.tag = tenant.tag.saturating_add(stride),
             Payer::LatencyPart => self.latency_budget = self.latency_budget.saturating_sub(cost),

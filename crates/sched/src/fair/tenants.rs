@@ -61,7 +61,7 @@ pub(super) struct Tenant {
     pub(super) target: u64,
     /// The virtual time at which its next I/O starts.
     pub(super) tag: u64,
-    /// The same for its background I/O.
+    /// The same for its background I/O, among those who do any.
     pub(super) background_tag: u64,
     pub(super) lanes: [Queue; 4],
     pub(super) queued: u32,

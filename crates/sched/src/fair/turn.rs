@@ -329,13 +329,13 @@ impl Fair {
         if self.learner.phase() != Phase::Open {
             return None;
         }
-        let (number, tag) = self.ready[Lane::Background as usize].first()?;
+        let (number, _) = self.ready[Lane::Background as usize].first()?;
         let head = self.tenants[number].head(Lane::Background);
         let sliced = self.slices.is_on();
         let due = match idle {
             _ if sliced => self.slices.admit_background(now.as_ns()),
             true => self.ready[..3].iter().all(Heap::is_empty) && !self.is_background_held(now),
-            false => tag < self.virtual_now,
+            false => self.background_tag < self.virtual_now,
         };
         let payer = if idle || sliced {
             Payer::Nobody

@@ -92,6 +92,37 @@ fn background_io_fills_what_is_left_and_is_never_quite_starved() {
     assert!(light[0] > 40_000.0, "{light:?}");
 }
 
+/// What nobody else wants is divided by weight among those who work in the background, whatever
+/// they have in flight, and one that comes later has not the time made up to it.
+#[test]
+fn background_tenants_share_what_is_left() {
+    let background = |tenant, depth, start| Worker {
+        class: Class::Background,
+        depth,
+        start,
+        ..writer(tenant)
+    };
+    let late = background(4, 32, ms(400));
+    let early =
+        [(1, 32), (2, 128), (3, 64)].map(|(tenant, depth)| background(tenant, depth, ms(0)));
+    let all = [early[0], early[1], early[2], late];
+    for (workers, weights, from) in [
+        (&early[..], &[1.0, 1.0, 2.0][..], ms(100)),
+        (&all, &[1.0, 1.0, 2.0, 1.0], ms(500)),
+    ] {
+        let mut fair = Fair::new();
+        fair.set_share(Time::ZERO, TenantId(3), &weighted(2));
+        let mut device = Device::new(8, 80_000, 320_000);
+        let done = run(&mut fair, &mut device, workers, ms(800), 3);
+        let shares = rates(&done, workers.len(), from, ms(800));
+        let (sum, weighed): (f64, f64) = (shares.iter().sum(), weights.iter().sum());
+        for (share, weight) in shares.iter().zip(weights) {
+            let part = share / sum * weighed / weight;
+            assert!((0.95..1.05).contains(&part), "{shares:?}");
+        }
+    }
+}
+
 /// One who asks for one thing at a time never waits in the switch, so that nobody seems to want the
 /// device.
 #[test]
