@@ -320,10 +320,10 @@ pub enum VolumeCommand {
     )]
     List {
         /// Only those of this tenant
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, help_heading = "What to show", value_name = "NAME")]
         tenant: Option<String>,
         /// Only those in this pool
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, help_heading = "What to show", value_name = "NAME")]
         pool: Option<String>,
     },
     /// Show one volume
