@@ -5,21 +5,53 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// Bytes of a page.
-const PAGE: usize = 16 << 10;
+const PAGE: usize = 4096;
 
 /// So many bytes.
 #[derive(Clone, Debug)]
 pub struct Content {
-    pages: Vec<Rc<[u8]>>,
+    pages: Vec<Page>,
     /// What pages are that were never written to.
-    zeroes: Rc<[u8]>,
+    zeroes: Page,
     len: usize,
+}
+
+/// A part of what was written at once.
+#[derive(Clone, Debug)]
+struct Page {
+    of: Rc<[u8]>,
+    from: usize,
+}
+
+impl Page {
+    fn bytes(&self) -> &[u8] {
+        &self.of[self.from..self.from + PAGE]
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.of, &other.of) && self.from == other.from
+    }
+
+    /// For changes that no copy sees.
+    fn own(&mut self) -> &mut [u8] {
+        if self.of.len() > PAGE || Rc::get_mut(&mut self.of).is_none() {
+            *self = self.bytes().into();
+        }
+        Rc::get_mut(&mut self.of).expect("nobody else has it")
+    }
+}
+
+impl From<&[u8]> for Page {
+    fn from(bytes: &[u8]) -> Self {
+        let of = bytes.into();
+        Self { of, from: 0 }
+    }
 }
 
 impl Content {
     /// Nothing but zeroes.
     pub fn zeroes(len: usize) -> Self {
-        let zeroes: Rc<[u8]> = [0; PAGE].into();
+        let zeroes = Page::from(&[0; PAGE][..]);
         Self {
             pages: vec![zeroes.clone(); len.div_ceil(PAGE)],
             zeroes,
@@ -35,24 +67,28 @@ impl Content {
 
     /// Whether all of it is zero.
     pub fn is_blank(&self) -> bool {
-        let is_blank = |page| Rc::ptr_eq(page, &self.zeroes) || **page == *self.zeroes;
-        self.pages.iter().all(is_blank)
+        let mut pages = self.pages.iter();
+        pages.all(|page| page.is(&self.zeroes) || page.bytes() == self.zeroes.bytes())
     }
 
     /// Copies what is at a place to all of `into`.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         for (page, within, part) in self.pieces(offset..offset + into.len()) {
-            into[part].copy_from_slice(&self.pages[page][within]);
+            into[part].copy_from_slice(&self.pages[page].bytes()[within]);
         }
     }
 
-    /// Puts `bytes` at a place.
-    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
-        for (page, within, part) in self.pieces(offset..offset + bytes.len()) {
+    /// Puts a part of `bytes` at a place. Whole pages are not copied.
+    pub fn write(&mut self, offset: usize, bytes: &Rc<[u8]>, part: Range<usize>) {
+        for (page, within, piece) in self.pieces(offset..offset + part.len()) {
             let page = &mut self.pages[page];
+            let from = part.start + piece.start;
             match within.len() {
-                PAGE => *page = bytes[part].into(),
-                _ => Rc::make_mut(page)[within].copy_from_slice(&bytes[part]),
+                PAGE => {
+                    let of = Rc::clone(bytes);
+                    *page = Page { of, from };
+                }
+                len => page.own()[within].copy_from_slice(&bytes[from..from + len]),
             }
         }
     }
@@ -63,8 +99,8 @@ impl Content {
             let page = &mut self.pages[page];
             match within.len() {
                 PAGE => *page = self.zeroes.clone(),
-                _ if Rc::ptr_eq(page, &self.zeroes) => {}
-                _ => Rc::make_mut(page)[within].fill(0),
+                _ if page.is(&self.zeroes) => {}
+                _ => page.own()[within].fill(0),
             }
         }
     }
@@ -102,9 +138,9 @@ impl Content {
 impl From<Vec<u8>> for Content {
     fn from(bytes: Vec<u8>) -> Self {
         let mut content = Self::zeroes(bytes.len());
-        for (page, bytes) in bytes.chunks(PAGE).enumerate() {
-            if *bytes != content.zeroes[..bytes.len()] {
-                content.write(page * PAGE, bytes);
+        for (page, bytes) in content.pages.iter_mut().zip(bytes.chunks(PAGE)) {
+            if *bytes != content.zeroes.bytes()[..bytes.len()] {
+                page.own()[..bytes.len()].copy_from_slice(bytes);
             }
         }
         content
@@ -114,7 +150,8 @@ impl From<Vec<u8>> for Content {
 impl PartialEq for Content {
     fn eq(&self, other: &Self) -> bool {
         let mut pages = self.pages.iter().zip(&other.pages);
-        self.len == other.len && pages.all(|(one, other)| Rc::ptr_eq(one, other) || one == other)
+        let same = |(one, other): (&Page, &Page)| one.is(other) || one.bytes() == other.bytes();
+        self.len == other.len && pages.all(same)
     }
 }
 
@@ -142,8 +179,10 @@ mod tests {
                 1 => {
                     let mut bytes = vec![0; end - start];
                     rng.fill_bytes(&mut bytes);
-                    content.write(start, &bytes);
                     plain[start..end].copy_from_slice(&bytes);
+                    // With something before it and behind it.
+                    let whole: Rc<[u8]> = [&[1], &bytes[..], &[2, 3]].concat().into();
+                    content.write(start, &whole, 1..1 + bytes.len());
                 }
                 2 => {
                     let mut bytes = vec![1; end - start];
@@ -166,8 +205,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "of 16384")]
+    #[should_panic(expected = "of 4096")]
     fn there_is_nothing_behind_the_end() {
-        Content::zeroes(PAGE).write(PAGE - 1, &[1, 2]);
+        Content::zeroes(PAGE).write(PAGE - 1, &[1, 2].into(), 0..2);
     }
 }

@@ -61,10 +61,8 @@ impl Event {
     pub(crate) fn apply_part(&self, content: &mut Content, range: Range<usize>) {
         match self {
             Self::Write { offset, bytes } => {
-                content.write(
-                    range.start,
-                    &bytes[range.start - offset..range.end - offset],
-                );
+                let part = range.start - offset..range.end - offset;
+                content.write(range.start, bytes, part);
             }
             Self::Zero { .. } => content.zero(range),
             Self::Flush => {}
