@@ -13,7 +13,7 @@ use arrays::{ARRAY, Drive, Log, cut, in_world, named, new};
 use flashyard_block::array::{Array, Layout, Options};
 use flashyard_block::{Device, DeviceExt, SharedDevice, Tag};
 use flashyard_runtime::{Buf, Rt};
-use flashyard_testbed::{Event, flush, read, write};
+use flashyard_testbed::{Content, Event, flush, read, write};
 use flashyard_time::{Duration, Rng};
 
 const MIB: usize = 1 << 20;
@@ -32,7 +32,7 @@ struct Written {
 }
 
 struct Life {
-    start: Vec<Vec<u8>>,
+    start: Vec<Content>,
     events: Vec<(usize, Event)>,
     made: usize,
     /// Rows are written once.
@@ -46,7 +46,7 @@ struct Life {
 
 async fn live(rt: &Rt, columns: usize, parity: usize, seed: u64, dies: bool) -> Life {
     let log = Log::default();
-    let start = vec![vec![0; MEMBER]; columns];
+    let start = vec![Content::zeroes(MEMBER); columns];
     let drives: Vec<Rc<Drive>> = (0..columns)
         .map(|at| Drive::new(at, start[at].clone(), &log, seed + at as u64))
         .collect();
@@ -162,7 +162,7 @@ fn check(life: &Life, seen: &[Vec<u8>], happened: usize, place: &str) {
     }
 }
 
-fn drives(contents: &[Vec<u8>], log: &Log, seed: u64) -> Vec<SharedDevice> {
+fn drives(contents: &[Content], log: &Log, seed: u64) -> Vec<SharedDevice> {
     let contents = contents.iter().enumerate();
     contents
         .map(|(at, it)| Drive::new(at, it.clone(), log, seed + at as u64) as SharedDevice)

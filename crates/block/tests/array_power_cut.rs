@@ -13,7 +13,7 @@ use arrays::{Drive, Log, cut, in_world, new, open, open_degraded, plain};
 use flashyard_block::array::{Array, ArrayError, MemberState};
 use flashyard_block::{Device, SharedDevice};
 use flashyard_runtime::Rt;
-use flashyard_testbed::{Event, flush, read, write};
+use flashyard_testbed::{Content, Event, flush, read, write};
 use flashyard_time::{Duration, Rng};
 
 const MIB: usize = 1 << 20;
@@ -48,7 +48,7 @@ impl History {
 }
 
 struct Life {
-    start: Vec<Vec<u8>>,
+    start: Vec<Content>,
     events: Vec<(usize, Event)>,
     /// Events until the array was there.
     made: usize,
@@ -58,7 +58,7 @@ struct Life {
 /// Some writes and flushes on an array of which a member may die on the way.
 async fn live(rt: &Rt, members: usize, copies: usize, seed: u64, dies: bool) -> Life {
     let log = Log::default();
-    let start = vec![vec![0; MEMBER]; members];
+    let start = vec![Content::zeroes(MEMBER); members];
     let drives: Vec<Rc<Drive>> = (0..members)
         .map(|at| Drive::new(at, start[at].clone(), &log, seed + at as u64))
         .collect();
@@ -128,7 +128,7 @@ async fn read_all(array: &Array, life: &Life) -> BTreeMap<u64, u8> {
     found
 }
 
-fn drives(contents: &[Vec<u8>], log: &Log, seed: u64) -> Vec<SharedDevice> {
+fn drives(contents: &[Content], log: &Log, seed: u64) -> Vec<SharedDevice> {
     let contents = contents.iter().enumerate();
     contents
         .map(|(at, it)| Drive::new(at, it.clone(), log, seed + at as u64) as SharedDevice)
@@ -190,7 +190,7 @@ async fn examine(rt: &Rt, life: &Life, happened: usize, copies: usize, seed: u64
 async fn again(
     rt: &Rt,
     life: &Life,
-    left: &[Vec<u8>],
+    left: &[Content],
     log: &Log,
     while_it_recovers: usize,
     (copies, seen, place): (usize, &BTreeMap<u64, u8>, &str),
@@ -312,7 +312,7 @@ fn a_member_that_was_left_behind_is_never_the_truth() {
 fn a_member_that_comes_back_gets_only_what_it_lacks() {
     in_world(async |rt: Rt| {
         let log = Log::default();
-        let contents = vec![vec![0; 40 * MIB]; 2];
+        let contents = vec![Content::zeroes(40 * MIB); 2];
         let drives: Vec<Rc<Drive>> = (0..2)
             .map(|at| Drive::new(at, contents[at].clone(), &log, 3))
             .collect();

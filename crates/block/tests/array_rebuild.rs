@@ -11,7 +11,7 @@ use flashyard_block::array::{Array, Layout, MemberState, Options};
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule};
 use flashyard_block::{Copies, Device, DeviceExt, Io, IoError, MemoryDevice, SharedDevice, Tag};
 use flashyard_runtime::Rt;
-use flashyard_testbed::{Event, filled, flush, read, write};
+use flashyard_testbed::{Content, Event, filled, flush, read, write};
 use flashyard_time::{Duration, Rng};
 
 const MIB: u64 = 1 << 20;
@@ -234,7 +234,7 @@ fn a_rebuild_goes_on_where_the_only_copy_cannot_be_read() {
 }
 
 /// Drives with this content.
-fn drives(contents: &[Vec<u8>], log: &Log) -> Vec<SharedDevice> {
+fn drives(contents: &[Content], log: &Log) -> Vec<SharedDevice> {
     let contents = contents.iter().enumerate();
     contents
         .map(|(at, it)| Drive::new(at, it.clone(), log, at as u64) as SharedDevice)
@@ -311,7 +311,7 @@ fn the_power_may_go_while_what_is_not_needed_becomes_zeroes() {
     for seed in 0..24 {
         let (columns, parity) = [(5, 2), (3, 1)][seed as usize % 2];
         let log = Log::default();
-        let start = vec![vec![0; 9 * MIB as usize]; columns + 1];
+        let start = vec![Content::zeroes(9 * MIB as usize); columns + 1];
         let (life, contents) = (log.clone(), start.clone());
         in_world(async move |rt| {
             let devices = drives(&contents, &life);

@@ -70,11 +70,11 @@ fn what_is_stored_is_aes_xts_of_each_block_by_its_number() {
             let encrypted = cipher.encrypt_into(5, &kept, &mut expected);
             encrypted.expect("whole blocks");
             let start = DATA_START as usize + 5 * block_size as usize;
-            assert!(disk.content()[start..][..expected.len()] == expected[..]);
+            assert!(disk.bytes()[start..][..expected.len()] == expected[..]);
             // Where no one else holds them the same is stored.
             write(&device, 5, 64 << 10, 0x5c).await.expect("it works");
-            assert!(disk.content()[start..][..expected.len()] == expected[..]);
-            let content = disk.content();
+            assert!(disk.bytes()[start..][..expected.len()] == expected[..]);
+            let content = disk.bytes();
             assert!(!content.windows(16).any(|bytes| bytes == [0x5c; 16]));
         }
     });
@@ -88,7 +88,7 @@ fn blocks_that_nobody_wrote_or_that_were_freed_read_as_zeroes() {
         write(&device, 0, 8192, 0).await.unwrap();
         // Zeroes that a host writes are encrypted like anything else.
         assert!(
-            disk.content()[DATA_START as usize..][..8192]
+            disk.bytes()[DATA_START as usize..][..8192]
                 .iter()
                 .any(|byte| *byte != 0)
         );
@@ -151,10 +151,10 @@ fn what_is_no_encrypted_device_is_refused() {
             Err(CryptError::Occupied("the header of an encrypted device"))
         );
         // Only the second copy is left.
-        disk.content()[..4096].fill(0);
+        disk.bytes()[..4096].fill(0);
         assert!(crypt::look_for_room(&disk).await.is_err());
         let (disk, _, _) = formatted(4096).await;
-        let content = disk.content().clone();
+        let content = disk.content().bytes();
         let refusal = async |content: Vec<u8>, block_size| {
             let disk = Disk::new(block_size, content, 1);
             crypt::find(&disk)
@@ -185,7 +185,7 @@ fn a_copy_that_is_lost_is_put_right() {
     run(async |_: Rt| {
         for place in [0, 512 << 10] {
             let (disk, header, _) = formatted(4096).await;
-            disk.content()[place + 70] ^= 4;
+            disk.bytes()[place + 70] ^= 4;
             let report = crypt::check(&disk).await.expect("the disk works");
             assert_eq!(report.verdict(), Verdict::Repairable, "{report}");
             assert_eq!(crypt::find(&disk).await.as_ref(), Ok(&header));
@@ -201,7 +201,7 @@ fn a_copy_that_is_lost_is_put_right() {
 fn a_cut_while_the_secret_changes_leaves_one_that_opens() {
     run(async |_: Rt| {
         let (disk, header, key) = formatted(4096).await;
-        let start = disk.content().clone();
+        let start = disk.content();
         let before = disk.happened();
         let both = header
             .with_secret(&key, 0, &secret(b'b'))
@@ -242,10 +242,10 @@ fn a_cut_while_the_secret_changes_leaves_one_that_opens() {
 fn what_is_erased_is_gone_at_both_places() {
     run(async |_: Rt| {
         let (disk, _, _) = formatted(4096).await;
-        let start = disk.content().clone();
+        let start = disk.content();
         let before = disk.happened();
         crypt::erase(&disk).await.expect("the disk works");
-        assert!(disk.content().iter().all(|byte| *byte == 0));
+        assert!(disk.content().is_blank());
         assert_eq!(crypt::find(&disk).await.err(), Some(CryptError::Absent));
         // A cut leaves the device as it was, or erased.
         let events = disk.events();

@@ -203,7 +203,7 @@ fn writes_that_are_kept_and_those_that_are_not_keep_their_order() {
                 layer.set(Vec::new());
                 rt.sleep(Duration::from_ms(1)).await;
                 flush(&*layer).await.expect("flushed");
-                assert!(disk.content()[..8 * BLOCK] == present[..]);
+                assert!(disk.bytes()[..8 * BLOCK] == present[..]);
                 layer.set(vec![rule.clone()]);
             }
         }
@@ -301,7 +301,7 @@ fn a_failed_device_is_reported_and_what_is_kept_stays() {
         disk.fail_after(u64::MAX);
         assert_eq!(flush(&*layer).await, Ok(()));
         assert_eq!(layer.unflushed_bytes(), 0);
-        assert_eq!(disk.content()[3 * BLOCK], 5);
+        assert_eq!(disk.bytes()[3 * BLOCK], 5);
     });
 }
 

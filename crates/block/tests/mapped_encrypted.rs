@@ -14,7 +14,7 @@ use flashyard_codec::compress::Codec;
 use flashyard_keys::KeyError;
 use flashyard_runtime::Rt;
 use flashyard_testbed::cut::after_cut;
-use flashyard_testbed::{Disk, Event, filled, flush, read, run, write};
+use flashyard_testbed::{Content, Disk, Event, filled, flush, read, run, write};
 use flashyard_time::Rng;
 
 const MIB: usize = 1 << 20;
@@ -27,7 +27,7 @@ const KEYS: [usize; 2] = [21 * BLOCK, 277 * BLOCK];
 const LOG: usize = 512 * BLOCK;
 
 fn disk() -> Disk {
-    Disk::new(BLOCK as u32, vec![0; 33 * MIB], 1)
+    Disk::new(BLOCK as u32, Content::zeroes(33 * MIB), 1)
 }
 
 /// The wrapped keys of a copy, by volume.
@@ -111,7 +111,7 @@ fn nothing_of_what_was_written_can_be_found_on_the_device() {
                 mapped.checkpoint().await.expect("it works");
                 assert_eq!(read(&*volumes[0], 11 * 64, MIB).await, Ok(plain.clone()));
                 pool.close().await;
-                let content = disk.content().clone();
+                let content = disk.content().bytes();
                 let found = (0..MIB)
                     .step_by(400 << 10)
                     .any(|at| holds(&content, &plain[at..at + 16]));
@@ -141,7 +141,7 @@ fn each_volume_has_a_key_and_each_block_a_tweak_of_its_own() {
             let volume = pool.create_volume(name, [uuid; 16], MIB as u64).await;
             fill(&volume.expect("there is room"), 9).await;
         }
-        let content = disk.content().clone();
+        let content = disk.content().bytes();
         let [first, second] = [keys(&content, 0), keys(&content, 1)];
         assert_eq!(first.len(), 2);
         assert_eq!(first, second);
@@ -170,7 +170,7 @@ fn without_the_right_key_nothing_is_read_and_nothing_changes() {
         let volume = pool.create_volume("v", [1; 16], MIB as u64).await;
         fill(&volume.expect("there is room"), 9).await;
         pool.close().await;
-        let before = disk.content().clone();
+        let before = disk.content().bytes();
         let header = KeyHeader::find(&disk).await.expect("the disk works");
         let header = header.expect("it is encrypted");
         assert_eq!(header.uuid(), UUID);
@@ -193,7 +193,7 @@ fn without_the_right_key_nothing_is_read_and_nothing_changes() {
         assert!(info.encrypted && volumes.len() == 1);
         let report = check(&rt, device.clone()).await.expect("it can be read");
         assert_eq!(report.verdict(), Verdict::Sound, "{report}");
-        assert!(*disk.content() == before);
+        assert!(*disk.bytes() == before);
 
         let (_, other) = KeyHeader::make([8; 16], &secret(b'a')).expect("there is chance");
         let pool = Pool::unlock(&rt, device.clone(), other)
@@ -208,7 +208,7 @@ fn without_the_right_key_nothing_is_read_and_nothing_changes() {
         assert_eq!(read(&*volume, 0, BLOCK).await, Ok(vec![9; BLOCK]));
         pool.close().await;
 
-        let plain = Disk::new(BLOCK as u32, vec![0; 33 * MIB], 1);
+        let plain = Disk::new(BLOCK as u32, Content::zeroes(33 * MIB), 1);
         let (_, key) = KeyHeader::make(UUID, &secret(b'a')).expect("there is chance");
         create(&rt, &plain.shared(), UUID, false)
             .await
@@ -217,7 +217,7 @@ fn without_the_right_key_nothing_is_read_and_nothing_changes() {
         assert_eq!(KeyHeader::find(&plain).await, Ok(None));
         let refused = Pool::unlock(&rt, plain.shared(), key.clone()).await.err();
         assert_eq!(refused, Some(PoolError::NotEncrypted));
-        let raw = Disk::new(BLOCK as u32, vec![0; 33 * MIB], 1);
+        let raw = Disk::new(BLOCK as u32, Content::zeroes(33 * MIB), 1);
         Pool::create(&rt, raw.shared(), UUID, false)
             .await
             .expect("it is blank");
@@ -244,7 +244,7 @@ fn a_copy_of_a_key_that_is_lost_is_put_right() {
             KEYS[0] + 40,
             KEYS[1] + 512 + 9,
         ] {
-            disk.content()[at] ^= 4;
+            disk.bytes()[at] ^= 4;
             let report = check(&rt, device.clone()).await.expect("it can be read");
             let is_header = HEADERS.contains(&(at - 60));
             let expected = if is_header {
@@ -254,7 +254,7 @@ fn a_copy_of_a_key_that_is_lost_is_put_right() {
             };
             assert_eq!(report.verdict(), expected, "{report}");
             open(&rt, &device).await.close().await;
-            let content = disk.content().clone();
+            let content = disk.content().bytes();
             assert_eq!(keys(&content, 0), keys(&content, 1));
             assert_eq!(
                 content[HEADERS[0]..][..BLOCK],
@@ -264,34 +264,34 @@ fn a_copy_of_a_key_that_is_lost_is_put_right() {
             assert_eq!(report.verdict(), Verdict::Sound, "{report}");
         }
         for place in KEYS {
-            disk.content()[place + 40] ^= 4;
+            disk.bytes()[place + 40] ^= 4;
         }
         let report = check(&rt, device.clone()).await.expect("it can be read");
         assert!(
             report.to_string().contains("key of volume v are lost"),
             "{report}"
         );
-        let damaged = disk.content()[KEYS[0]..][..512].to_vec();
+        let damaged = disk.bytes()[KEYS[0]..][..512].to_vec();
         let pool = open(&rt, &device).await;
         let [v, w] = ["v", "w"].map(|name| pool.volume(name).expect("it is listed"));
         assert_eq!(read(&*v, 0, BLOCK).await, Err(IoError::Read));
         assert_eq!(read(&*w, 0, BLOCK).await, Ok(vec![2; BLOCK]));
         // Somebody may know how to put it right.
-        assert_eq!(disk.content()[KEYS[0]..][..512], damaged);
+        assert_eq!(disk.bytes()[KEYS[0]..][..512], damaged);
         pool.delete("v").await.expect("it is deleted");
         pool.close().await;
         open(&rt, &device).await.close().await;
-        assert_eq!(disk.content()[KEYS[0]..][..512], [0; 512]);
+        assert_eq!(disk.bytes()[KEYS[0]..][..512], [0; 512]);
 
         for place in HEADERS {
-            disk.content()[place + 60] ^= 4;
+            disk.bytes()[place + 60] ^= 4;
         }
         assert!(matches!(
             try_open(&rt, &device).await,
             Err(PoolError::KeysDamaged(_))
         ));
         for place in HEADERS {
-            disk.content()[place..place + BLOCK].fill(0);
+            disk.bytes()[place..place + BLOCK].fill(0);
         }
         let gone = Pool::open(&rt, device.clone()).await.err();
         assert!(matches!(gone, Some(PoolError::KeysDamaged(_))), "{gone:?}");
@@ -310,7 +310,7 @@ fn what_is_spoilt_of_keys_is_refused_or_put_right() {
         let volume = pool.create_volume("v", [1; 16], MIB as u64).await;
         fill(&volume.expect("there is room"), 9).await;
         pool.close().await;
-        let sound = disk.content().clone();
+        let sound = disk.content().bytes();
         let (mut refused, mut unreadable, mut good) = (0, 0, 0);
         for seed in 0..120 {
             let mut rng = Rng::new(seed);
@@ -378,7 +378,7 @@ impl Life {
         for (name, value) in names {
             fill(&self.pool.volume(name).expect("it is there"), *value).await;
         }
-        let content = self.disk.content().clone();
+        let content = self.disk.content().bytes();
         let all = keys(&content, 0);
         assert_eq!(all, keys(&content, 1), "it is durable at both places");
         let known = |key: &Vec<u8>| self.fates.values().any(|fate| fate.key == *key);
@@ -458,12 +458,13 @@ async fn lives(rt: &Rt) -> (Life, usize) {
 }
 
 /// Looks at what a cut has left.
-async fn look(rt: &Rt, life: &Life, left: Vec<u8>, happened: usize, is_last: bool) {
+async fn look(rt: &Rt, life: &Life, left: Content, happened: usize, is_last: bool) {
     let place = format!("cut after {happened}");
+    let before_log = left.part(0..LOG);
     for (name, fate) in &life.fates {
         let gone = fate.deleted[1] <= happened;
         assert!(
-            !gone || !holds(&left[..LOG], &fate.key),
+            !gone || !holds(&before_log, &fate.key),
             "{place}: the key of {name} is left"
         );
     }
@@ -498,7 +499,7 @@ async fn look(rt: &Rt, life: &Life, left: Vec<u8>, happened: usize, is_last: boo
             "{place}"
         );
     }
-    let content = disk.content().clone();
+    let content = disk.content().part(0..LOG);
     let [first, second] = [keys(&content, 0), keys(&content, 1)];
     assert_eq!(first, second, "{place}");
     assert_eq!(first.len(), expected.len(), "{place}: {expected:?}");
@@ -519,7 +520,7 @@ fn a_cut_at_any_change_loses_no_key_and_keeps_none_that_was_erased() {
         let (life, end) = lives(&rt).await;
         let events: Vec<Event> = life.disk.events();
         let start = life.fates["a"].made[0];
-        let blank = vec![0; 33 * MIB];
+        let blank = Content::zeroes(33 * MIB);
         let mut cuts = 0;
         for happened in start..=events.len() {
             for seed in [happened as u64, 1 + happened as u64 * 3] {
@@ -530,7 +531,7 @@ fn a_cut_at_any_change_loses_no_key_and_keeps_none_that_was_erased() {
         }
         assert!(cuts > 200, "{cuts} cuts");
         // What was the pool has neither keys nor anything else where they were.
-        let content = life.disk.content();
+        let content = life.disk.bytes();
         for first in HEADERS {
             assert!(
                 content[first..first + 121 * BLOCK]
@@ -547,7 +548,7 @@ fn a_cut_of_an_opening_that_overwrites_keys_is_made_good_by_the_next() {
     run(async |rt: Rt| {
         let (life, _) = lives(&rt).await;
         let events = life.disk.events();
-        let blank = vec![0; 33 * MIB];
+        let blank = Content::zeroes(33 * MIB);
         let fate = &life.fates["b"];
         let mut erased_later = 0;
         for happened in fate.deleted[0]..fate.deleted[1] {
@@ -556,7 +557,7 @@ fn a_cut_of_an_opening_that_overwrites_keys_is_made_good_by_the_next() {
             let pool = open(&rt, &disk.shared()).await;
             let there = pool.volume("b").is_some();
             pool.close().await;
-            if there || !holds(&left[..LOG], &fate.key) {
+            if there || !holds(&left.part(0..LOG), &fate.key) {
                 continue;
             }
             erased_later += 1;
@@ -602,7 +603,7 @@ fn a_cut_while_the_secret_changes_leaves_one_that_opens() {
             .expect("there is room");
         pool.close().await;
         let events = disk.events();
-        let blank = vec![0; 33 * MIB];
+        let blank = Content::zeroes(33 * MIB);
         for happened in before..=events.len() {
             let left = after_cut(&blank, &events[..happened], happened as u64);
             let left = Disk::new(BLOCK as u32, left, 1);
@@ -631,27 +632,28 @@ fn a_pool_that_nobody_can_open_is_forgotten_with_all_its_keys() {
         let volume = pool.create_volume("v", [1; 16], MIB as u64).await;
         fill(&volume.expect("there is room"), 9).await;
         pool.close().await;
-        let key = keys(&disk.content(), 0).into_values().next().expect("one");
+        let key = keys(&disk.bytes(), 0).into_values().next().expect("one");
         let before = disk.happened();
         let other = Pool::forget_encrypted(&disk.shared(), [8; 16]).await;
         assert_eq!(other, Ok(Forgotten::Other));
         assert!(only_flushed(&disk, before), "another pool stays as it is");
         let forgotten = Pool::forget_encrypted(&disk.shared(), UUID).await;
         assert_eq!(forgotten, Ok(Forgotten::Erased));
-        let (events, blank) = (disk.events(), vec![0; 33 * MIB]);
+        let (events, blank) = (disk.events(), Content::zeroes(33 * MIB));
         let mut outcomes = BTreeMap::new();
         for happened in before..=events.len() {
             for seed in 0..4 {
                 let left = after_cut(&blank, &events[..happened], seed);
-                let signpost = |block| holds(&left[block * BLOCK..][..BLOCK], &UUID);
+                let signpost =
+                    |block: usize| holds(&left.part(block * BLOCK..(block + 1) * BLOCK), &UUID);
                 let is_there = [0, 256].into_iter().any(signpost);
                 let left = Disk::new(BLOCK as u32, left, 1);
                 let again = Pool::forget_encrypted(&left.shared(), UUID).await;
                 let again = again.unwrap_or_else(|why| panic!("cut after {happened}: {why}"));
                 assert_eq!(again == Forgotten::Erased, is_there, "cut after {happened}");
                 *outcomes.entry(format!("{again:?}")).or_insert(0) += 1;
-                let content = left.content();
-                assert!(!holds(&content[..LOG], &key), "cut after {happened}");
+                let content = left.content().part(0..LOG);
+                assert!(!holds(&content, &key), "cut after {happened}");
                 for first in HEADERS {
                     let area = &content[first..first + 121 * BLOCK];
                     assert!(area.iter().all(|byte| *byte == 0), "cut after {happened}");

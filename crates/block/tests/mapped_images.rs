@@ -16,7 +16,7 @@ use flashyard_block::{DeviceExt, SharedDevice, Tag, Verdict};
 use flashyard_codec::compress::Codec;
 use flashyard_corpus::Image;
 use flashyard_runtime::Rt;
-use flashyard_testbed::{Disk, filled, read};
+use flashyard_testbed::{Content, Disk, filled, read};
 use flashyard_time::{Duration, Rng};
 
 const MIB: usize = 1 << 20;
@@ -207,7 +207,7 @@ fn an_encrypted_pool_of_an_earlier_version_stays_closed_without_its_key() {
         let header = flashyard_block::pool::KeyHeader::find(&disk).await;
         let header = header.expect("it can be read").expect("it is encrypted");
         assert!(header.open(&encrypted::secret(b'b')).is_err());
-        assert!(*disk.content() == bytes, "nothing was changed");
+        assert!(*disk.bytes() == bytes, "nothing was changed");
     });
 }
 
@@ -223,11 +223,11 @@ fn what_is_written_in_the_same_way_today_is_opened_checked_and_read() {
                 _ => (9 + 40_usize.div_ceil(data)) * MIB,
             };
             let log = Log::default();
-            let drive = |at| Drive::new(at, vec![0; bytes], &log, at as u64);
+            let drive = |at| Drive::new(at, Content::zeroes(bytes), &log, at as u64);
             let drives: Vec<_> = (0..kept.members).map(drive).collect();
             let devices: Vec<_> = drives.iter().map(|it| it.clone() as SharedDevice).collect();
             live(&rt, kept, &devices).await;
-            let contents: Vec<_> = drives.iter().map(|it| it.content()).collect();
+            let contents: Vec<_> = drives.iter().map(|it| it.content().bytes()).collect();
             let all = contents.concat();
             if std::env::var_os("FLASHYARD_WRITE_IMAGES").is_some() {
                 let what = format!("A mapped pool that was cut off: {kept:?}");

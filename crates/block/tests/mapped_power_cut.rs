@@ -3,18 +3,20 @@
 //! torn between sectors. Flushed data are there, every block is as some write since left it, the
 //! check finds nothing wrong, and what was read once stays through a cut of the recovery itself.
 
+mod arrays;
 mod encrypted;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use arrays::{in_world, rounds};
 use encrypted::{create, try_open};
 use flashyard_block::pool::{NewVolume, Pool, PoolError, VolumeForm, check};
 use flashyard_block::{DeviceExt, SharedDevice, Tag, Verdict};
 use flashyard_codec::compress::Codec;
 use flashyard_runtime::Rt;
 use flashyard_testbed::cut::after_cut;
-use flashyard_testbed::{Disk, Event, filled, read, run};
+use flashyard_testbed::{Content, Disk, Event, filled, read};
 use flashyard_time::Rng;
 
 const MIB: usize = 1 << 20;
@@ -189,12 +191,12 @@ async fn values(pool: &Pool) -> Vec<u32> {
 /// Cuts the power after so many events, and once more in the recovery.
 async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64) {
     let place = format!("seed {seed}, cut after {happened} events");
-    let blank = vec![0; life.disk.content().len()];
+    let blank = Content::zeroes(life.disk.content().len());
     let left = after_cut(&blank, &events[..happened], seed ^ happened as u64);
     let disk = Disk::new(BLOCK as u32, left.clone(), seed);
     let report = check(rt, disk.shared()).await.expect("it can be read");
     assert_ne!(report.verdict(), Verdict::Lost, "{place}: {report}");
-    assert!(*disk.content() == left, "{place}: a check writes nothing");
+    assert!(disk.content() == left, "{place}: a check writes nothing");
 
     let pool = try_open(rt, &disk.shared()).await.expect(&place);
     assert_eq!(
@@ -231,15 +233,10 @@ async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64)
     assert_ne!(report.verdict(), Verdict::Lost, "{place}: {report}");
 }
 
-fn rounds() -> u64 {
-    let rounds = std::env::var("FLASHYARD_ROUNDS").ok();
-    rounds.and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 #[test]
 fn a_cut_at_every_change_loses_nothing_that_was_flushed() {
-    run(async |rt: Rt| {
-        for seed in 0..3 * rounds() {
+    for seed in 0..3 * rounds() {
+        in_world(async move |rt: Rt| {
             let mut life = Life::new(&rt, seed).await;
             for _ in 0..30 {
                 life.step().await;
@@ -250,20 +247,21 @@ fn a_cut_at_every_change_loses_nothing_that_was_flushed() {
             for happened in life.start..=events.len() {
                 cut(&rt, &life, &events, happened, seed).await;
             }
-        }
-    });
+            eprintln!("cut {}", events.len() + 1 - life.start);
+        });
+    }
 }
 
 #[test]
 fn a_cut_at_every_change_while_the_pool_takes_up_a_larger_disk_loses_nothing() {
-    run(async |rt: Rt| {
-        for seed in 200..200 + 2 * rounds() {
+    for seed in 200..200 + 2 * rounds() {
+        in_world(async move |rt: Rt| {
             let mut life = Life::new(&rt, seed).await;
             for _ in 0..10 {
                 life.step().await;
             }
             let before = life.pool.info().bytes;
-            life.disk.content().resize(67 * MIB, 0);
+            life.disk.bytes().resize(67 * MIB, 0);
             life.start = life.disk.happened();
             let pool = life.pool.clone();
             let grown = rt.spawn(async move { pool.extend().await });
@@ -279,31 +277,32 @@ fn a_cut_at_every_change_while_the_pool_takes_up_a_larger_disk_loses_nothing() {
             for happened in life.start..=events.len() {
                 cut(&rt, &life, &events, happened, seed).await;
             }
-        }
-    });
+            eprintln!("cut {}", events.len() + 1 - life.start);
+        });
+    }
 }
 
 #[test]
 fn a_smaller_disk_is_refused_and_one_that_has_grown_is_used_when_it_is_opened() {
-    run(async |rt: Rt| {
+    in_world(async |rt: Rt| {
         let mut life = Life::new(&rt, 1).await;
         life.step().await;
         life.pool.close().await;
         for bytes in [34 * MIB, 50 * MIB, 50 * MIB - BLOCK] {
-            let mut content = life.disk.content().clone();
+            let mut content = life.disk.content().bytes();
             content.resize(bytes, 0);
             let disk = Disk::new(BLOCK as u32, content, 1);
             let pool = try_open(&rt, &disk.shared()).await.expect("it is whole");
             let report = (pool.info().bytes, bytes);
             assert!(pool.info().bytes > life.pool.info().bytes, "{report:?}");
             pool.close().await;
-            let content = disk.content().clone();
+            let content = disk.content().bytes();
             for less in [bytes - MIB, 33 * MIB - BLOCK] {
                 let smaller = Disk::new(BLOCK as u32, content[..less].to_vec(), 1);
                 let refused = try_open(&rt, &smaller.shared()).await;
                 let why = refused.err().expect("it is smaller").to_string();
                 assert!(why.contains("give it its size back"), "{why}");
-                assert!(*smaller.content() == content[..less], "nothing is written");
+                assert!(*smaller.bytes() == content[..less], "nothing is written");
             }
         }
     });
@@ -311,7 +310,7 @@ fn a_smaller_disk_is_refused_and_one_that_has_grown_is_used_when_it_is_opened() 
 
 #[test]
 fn a_cut_at_every_change_of_an_exchange_leaves_each_name_with_one_volume() {
-    run(async |rt: Rt| {
+    in_world(async |rt: Rt| {
         let mut life = Life::new(&rt, 300).await;
         let other = NewVolume::new("other", [2; 16], 8 << 20);
         life.pool.create_volumes(vec![other]).await.unwrap();
@@ -336,7 +335,11 @@ fn a_cut_at_every_change_of_an_exchange_leaves_each_name_with_one_volume() {
         life.pool.close().await;
         let (events, mut seen) = (life.disk.events(), [0; 2]);
         for happened in life.start..=events.len() {
-            let left = after_cut(&vec![0; 33 * MIB], &events[..happened], happened as u64);
+            let left = after_cut(
+                &Content::zeroes(33 * MIB),
+                &events[..happened],
+                happened as u64,
+            );
             let disk = Disk::new(BLOCK as u32, left, 1);
             let pool = try_open(&rt, &disk.shared()).await.expect("it is whole");
             let found = sizes(&pool);
@@ -351,8 +354,8 @@ fn a_cut_at_every_change_of_an_exchange_leaves_each_name_with_one_volume() {
 
 #[test]
 fn random_cuts_of_a_life_with_garbage_collection_lose_nothing_that_was_flushed() {
-    run(async |rt: Rt| {
-        for seed in 100..100 + 2 * rounds() {
+    for seed in 100..100 + 2 * rounds() {
+        in_world(async move |rt: Rt| {
             let mut life = Life::new(&rt, seed).await;
             for _ in 0..900 {
                 life.step().await;
@@ -370,6 +373,7 @@ fn random_cuts_of_a_life_with_garbage_collection_lose_nothing_that_was_flushed()
                 let happened = life.start + rng.below(span + 1) as usize;
                 cut(&rt, &life, &events, happened, seed).await;
             }
-        }
-    });
+            eprintln!("cut 8");
+        });
+    }
 }

@@ -12,7 +12,7 @@ use arrays::{Drive, Log, cut, in_world};
 use flashyard_block::migration::{Migration, Side, Sides, Start};
 use flashyard_block::{DeviceExt, SharedDevice, Tag};
 use flashyard_runtime::Rt;
-use flashyard_testbed::{Event, Paced, filled, flush, read, yields};
+use flashyard_testbed::{Content, Event, Paced, filled, flush, read, yields};
 use flashyard_time::Rng;
 
 const BLOCK: usize = 4096;
@@ -61,12 +61,13 @@ fn first_value(lba: usize) -> u8 {
     }
 }
 
-fn first_content() -> Vec<u8> {
-    (0..BYTES).map(|at| first_value(at / BLOCK)).collect()
+fn first_content() -> Content {
+    let bytes: Vec<u8> = (0..BYTES).map(|at| first_value(at / BLOCK)).collect();
+    bytes.into()
 }
 
 struct Life {
-    start: Vec<Vec<u8>>,
+    start: Vec<Content>,
     events: Vec<(usize, Event)>,
     history: History,
     moved: bool,
@@ -121,7 +122,11 @@ async fn host(shared: Rc<Shared>, number: u64, seed: u64) {
 
 /// A move, with hosts that write meanwhile. The target may die on the way.
 async fn live(rt: &Rt, seed: u64, dies: bool) -> Life {
-    let start = vec![first_content(), vec![0; BYTES], vec![0; BLOCK]];
+    let start = vec![
+        first_content(),
+        Content::zeroes(BYTES),
+        Content::zeroes(BLOCK),
+    ];
     let log = Log::default();
     let drives: Vec<Rc<Drive>> = (0..3)
         .map(|at| Drive::new(at, start[at].clone(), &log, seed + at as u64))
@@ -223,11 +228,11 @@ async fn examine(rt: &Rt, life: &Life, happened: usize, seed: u64) -> bool {
     let place = format!("seed {seed}, cut after {happened} events");
     let mut rng = Rng::new(seed ^ happened as u64);
     let left = cut(&life.start, &life.events[..happened], &mut rng);
-    if left[RECORD][0] == 1 {
-        check(life, &left[TARGET], happened, &place);
+    if left[RECORD].bytes()[0] == 1 {
+        check(life, &left[TARGET].bytes(), happened, &place);
         return true;
     }
-    check(life, &left[SOURCE], happened, &place);
+    check(life, &left[SOURCE].bytes(), happened, &place);
     if !happened.is_multiple_of(7) {
         return false;
     }
@@ -245,7 +250,7 @@ async fn examine(rt: &Rt, life: &Life, happened: usize, seed: u64) -> bool {
         "{place}"
     );
     let moved = read(&*drives[TARGET], 0, BYTES).await.expect("it works");
-    assert!(moved == left[SOURCE], "{place}: the copy differs");
+    assert!(moved == left[SOURCE].bytes(), "{place}: the copy differs");
     false
 }
 

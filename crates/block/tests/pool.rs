@@ -147,7 +147,7 @@ fn a_pool_is_not_made_over_something_else() {
         assert_eq!((reopened.info().uuid, reopened.list()), (uuid(9), vec![]));
 
         let other = used_disk(4);
-        other.content()[1080..1082].copy_from_slice(&[0x53, 0xef]);
+        other.bytes()[1080..1082].copy_from_slice(&[0x53, 0xef]);
         let occupied = Pool::create(&rt, other.shared(), UUID, false).await.err();
         assert_eq!(
             occupied,
@@ -188,7 +188,7 @@ fn a_pool_is_opened_only_on_its_device() {
         let disk = used_disk(4);
         let pool = new_pool(&rt, &disk).await;
         pool.create_volume("v", uuid(1), 4 * MIB).await.unwrap();
-        let content = disk.content().clone();
+        let content = disk.content().bytes();
         let opened = async |block_size, content: Vec<u8>| {
             Pool::open(&rt, Disk::new(block_size, content, 1).shared()).await
         };
@@ -219,7 +219,7 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
             pool.create_volume("b", uuid(2), 2 * MIB).await.unwrap();
             pool.delete("a").await.unwrap();
             pool.grow("b", 3 * MIB).await.unwrap();
-            disk.content()[copy * MIB as usize + 70] ^= 1;
+            disk.bytes()[copy * MIB as usize + 70] ^= 1;
             let report = check(&rt, disk.shared()).await.unwrap();
             assert!(
                 report.verdict() == Verdict::Repairable
@@ -235,7 +235,7 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
                 "it was repaired"
             );
             // What one copy alone calls clean is not believed.
-            disk.content()[2 * MIB as usize..4 * MIB as usize].fill(0xcc);
+            disk.bytes()[2 * MIB as usize..4 * MIB as usize].fill(0xcc);
             let c = again.create_volume("c", uuid(3), 4 * MIB).await.unwrap();
             assert!(all_zero(&*c).await);
             assert_eq!(
@@ -243,8 +243,8 @@ fn one_damaged_copy_loses_nothing_and_two_are_reported() {
                 Verdict::Sound
             );
 
-            disk.content()[70] ^= 1;
-            disk.content()[MIB as usize + 71] ^= 1;
+            disk.bytes()[70] ^= 1;
+            disk.bytes()[MIB as usize + 71] ^= 1;
             let both = Pool::open(&rt, disk.shared()).await.err();
             assert!(matches!(both, Some(PoolError::Damaged(_))));
             let create = Pool::create(&rt, disk.shared(), UUID, false).await.err();
@@ -263,14 +263,16 @@ fn any_content_of_a_disk_is_refused_or_consistent() {
                 .await
                 .unwrap();
         }
-        let original = disk.content().clone();
+        let original = disk.content().bytes();
         for seed in 0..300 {
             let mut rng = Rng::new(seed);
-            disk.content()[..2 * MIB as usize].copy_from_slice(&original[..2 * MIB as usize]);
+            let mut bytes = disk.bytes();
+            bytes[..2 * MIB as usize].copy_from_slice(&original[..2 * MIB as usize]);
             for _ in 0..=rng.below(20) {
                 let at = rng.below(2) * MIB + rng.below(500);
-                disk.content()[at as usize] = rng.below(256) as u8;
+                bytes[at as usize] = rng.below(256) as u8;
             }
+            drop(bytes);
             let report = check(&rt, disk.shared()).await.unwrap();
             match Pool::open(&rt, disk.shared()).await {
                 Ok(opened) => assert_eq!(opened.list(), pool.list(), "seed {seed}"),

@@ -3,15 +3,13 @@
 //! the change that was cut, with all flushed data of its volumes, and with nothing of what was
 //! there before them.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use flashyard_block::pool::{Pool, VolumeInfo, check};
 use flashyard_block::{SharedDevice, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_testbed::cut::{SECTOR, after_cut, survive};
-use flashyard_testbed::{Disk, Event, apply, flush, read, run, write};
+use flashyard_testbed::{Content, Disk, Event, apply, flush, read, run, write};
 use flashyard_time::Rng;
 
 const MIB: u64 = 1 << 20;
@@ -210,7 +208,7 @@ async fn examine_volume(
 fn a_kill_between_the_copies_is_repairable() {
     run(async |rt: Rt| {
         let user = User::new(&rt, 1).await;
-        let start = user.disk.content().clone();
+        let start = user.disk.content();
         user.pool.create_volume("a", [1; 16], MIB).await.unwrap();
         let mut events = user.disk.events();
         // The second copy of the last change was not written.
@@ -236,14 +234,14 @@ fn a_kill_between_the_copies_is_repairable() {
 }
 
 /// Cuts the power after each event, three times each.
-async fn cut_everywhere(rt: &Rt, events: &[Event], start: Vec<u8>, history: &History, seed: u64) {
-    let content = Rc::new(RefCell::new(start));
+async fn cut_everywhere(rt: &Rt, events: &[Event], start: Content, history: &History, seed: u64) {
+    let mut content = start;
     let mut rng = Rng::new(seed).split(1);
     let mut flushed = 0;
     for happened in 0..=events.len() {
         if happened > 0 && matches!(events[happened - 1], Event::Flush) {
             for event in &events[flushed..happened] {
-                apply(&mut content.borrow_mut(), event);
+                apply(&mut content, event);
             }
             flushed = happened;
         }
@@ -251,21 +249,15 @@ async fn cut_everywhere(rt: &Rt, events: &[Event], start: Vec<u8>, history: &His
             continue;
         }
         for _ in 0..3 {
-            let undo = survive(
-                &mut content.borrow_mut(),
-                &events[flushed..happened],
-                &mut rng,
-            );
-            let disk = Disk::over(BLOCK as u32, content.clone(), seed);
+            let mut left = content.clone();
+            survive(&mut left, &events[flushed..happened], &mut rng);
+            let disk = Disk::new(BLOCK as u32, left, seed);
             examine(rt, &disk, history, happened, seed).await;
             let written = disk.events().into_iter();
             let written = written
                 .filter(|event| !matches!(event, Event::Flush))
                 .count();
             assert_eq!(written, 0, "opening writes nothing");
-            for event in &undo {
-                apply(&mut content.borrow_mut(), event);
-            }
         }
     }
 }
@@ -281,7 +273,7 @@ fn every_cut_leaves_the_old_or_the_new_state_and_all_flushed_data() {
             }
             let mut start = vec![0xee; ((2 + EXTENTS) * MIB) as usize];
             start[..2 * MIB as usize].fill(0);
-            cut_everywhere(&rt, &user.disk.events(), start, &user.history, seed).await;
+            cut_everywhere(&rt, &user.disk.events(), start.into(), &user.history, seed).await;
         }
     });
 }
@@ -290,7 +282,7 @@ fn every_cut_leaves_the_old_or_the_new_state_and_all_flushed_data() {
 fn creating_a_pool_over_another_leaves_one_of_them() {
     run(async |rt: Rt| {
         let user = User::new(&rt, 1).await;
-        let start = user.disk.content().clone();
+        let start = user.disk.content();
         let disk = Disk::new(BLOCK as u32, start.clone(), 2);
         Pool::create(&rt, disk.shared(), [8; 16], true)
             .await
@@ -321,8 +313,9 @@ fn a_change_after_one_copy_was_lost_can_be_cut_too() {
                     .await
                     .unwrap();
             }
-            let mut start = user.disk.content().clone();
+            let mut start = user.disk.content().bytes();
             start[lost * MIB as usize + 40] ^= 1;
+            let start = Content::from(start);
             let disk = Disk::new(BLOCK as u32, start.clone(), 4);
             let pool = Pool::open(&rt, disk.shared()).await.unwrap();
             let old = pool.list();

@@ -12,7 +12,7 @@ use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{Device, MemoryDevice, SharedDevice, make_clean};
 use flashyard_runtime::Rt;
 use flashyard_testbed::cut::survive;
-use flashyard_testbed::{Disk, Event, apply, flush, read, run, write};
+use flashyard_testbed::{Content, Disk, Event, apply, flush, read, run, write};
 use flashyard_time::Rng;
 
 const MIB: u64 = 1 << 20;
@@ -202,7 +202,7 @@ async fn examine_pool(pool: &Pool, place: &str) {
 /// Cuts the power after each event, twice each.
 async fn cut_everywhere(life: &Life, seed: u64) {
     let events = life.disk.events();
-    let mut content = vec![BEFORE; ((2 + EXTENTS) * MIB) as usize];
+    let mut content = Content::from(vec![BEFORE; ((2 + EXTENTS) * MIB) as usize]);
     let mut rng = Rng::new(seed).split(1);
     let mut flushed = 0;
     for happened in 0..=events.len() {

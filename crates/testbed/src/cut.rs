@@ -4,84 +4,56 @@ use std::ops::Range;
 
 use flashyard_time::Rng;
 
-use crate::{Event, apply};
+use crate::{Content, Event, apply};
 
 /// Bytes that reach the medium together or not at all.
 pub const SECTOR: usize = 512;
 
-/// Of what may be lost each change survives, is lost or is torn; gives what puts the old content
-/// back.
-pub fn survive(content: &mut [u8], volatile: &[Event], rng: &mut Rng) -> Vec<Event> {
-    let mut undo = Vec::new();
+/// Of what may be lost each change survives, is lost or is torn.
+pub fn survive<'a>(
+    content: &mut Content,
+    volatile: impl IntoIterator<Item = &'a Event>,
+    rng: &mut Rng,
+) {
     // A cache may write back in any order.
-    let mut order: Vec<&Event> = volatile.iter().collect();
+    let mut order: Vec<&Event> = volatile.into_iter().collect();
     if rng.below(2) == 0 {
         order.reverse();
     }
     let odds = rng.below(5);
     for event in order {
         if rng.below(4) < odds {
-            for part in torn(event, rng) {
-                let range = range(&part);
-                undo.push(Event::Write {
-                    offset: range.start,
-                    bytes: content[range].to_vec(),
-                });
-                apply(content, &part);
+            for part in torn(event.range(), rng) {
+                event.apply_part(content, part);
             }
         }
     }
-    undo.reverse();
-    undo
 }
 
-/// The event whole, or the parts of it that reached the medium.
-fn torn(event: &Event, rng: &mut Rng) -> Vec<Event> {
-    let whole = range(event);
+/// A change whole, or the parts of it that reached the medium.
+fn torn(whole: Range<usize>, rng: &mut Rng) -> Vec<Range<usize>> {
     if rng.below(2) == 0 || whole.is_empty() {
-        return vec![event.clone()];
+        return Vec::from([whole]);
     }
     if whole.len() > 16 * SECTOR {
         let cut = whole.start + rng.below((whole.len() / SECTOR) as u64) as usize * SECTOR;
-        return vec![part(
-            event,
-            if rng.below(2) == 0 {
-                whole.start..cut
-            } else {
-                cut..whole.end
-            },
-        )];
+        return Vec::from([match rng.below(2) {
+            0 => whole.start..cut,
+            _ => cut..whole.end,
+        }]);
     }
     let sectors = whole.step_by(SECTOR).filter(|_| rng.below(2) == 0);
-    sectors
-        .map(|start| part(event, start..start + SECTOR))
-        .collect()
-}
-
-fn range(event: &Event) -> Range<usize> {
-    match event {
-        Event::Write { offset, bytes } => *offset..offset + bytes.len(),
-        Event::Zero { offset, len } => *offset..offset + len,
-        Event::Flush => 0..0,
-    }
-}
-
-fn part(event: &Event, range: Range<usize>) -> Event {
-    match event {
-        Event::Write { offset, bytes } => Event::Write {
-            offset: range.start,
-            bytes: bytes[range.start - offset..range.end - offset].to_vec(),
-        },
-        _ => Event::Zero {
-            offset: range.start,
-            len: range.len(),
-        },
-    }
+    sectors.map(|start| start..start + SECTOR).collect()
 }
 
 /// What is left of `start` when the power is cut after `events`.
-pub fn after_cut(start: &[u8], events: &[Event], seed: u64) -> Vec<u8> {
-    let mut content = start.to_vec();
+pub fn after_cut<'a>(
+    start: &Content,
+    events: impl IntoIterator<Item = &'a Event>,
+    seed: u64,
+) -> Content {
+    let events: Vec<&Event> = events.into_iter().collect();
+    let mut content = start.clone();
     let flushed = events
         .iter()
         .rposition(|event| matches!(event, Event::Flush));
@@ -89,6 +61,6 @@ pub fn after_cut(start: &[u8], events: &[Event], seed: u64) -> Vec<u8> {
     for event in durable {
         apply(&mut content, event);
     }
-    survive(&mut content, volatile, &mut Rng::new(seed));
+    survive(&mut content, volatile.iter().copied(), &mut Rng::new(seed));
     content
 }

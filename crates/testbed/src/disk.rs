@@ -1,7 +1,8 @@
 //! A disk for tests: it has latency, records the order of events, and can fail.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::future::Future;
+use std::ops::{Deref, DerefMut, Range};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,6 +14,8 @@ use flashyard_runtime::sync::oneshot;
 use flashyard_runtime::uring::{self, Config};
 use flashyard_runtime::{Buf, Data, Rt};
 use flashyard_time::Rng;
+
+use crate::Content;
 
 /// Runs a test's main task on a core of the real machine.
 pub fn run<F: Future + 'static>(main: impl FnOnce(Rt) -> F) -> F::Output {
@@ -31,7 +34,7 @@ pub enum Event {
         /// Where, in bytes.
         offset: usize,
         /// Which.
-        bytes: Vec<u8>,
+        bytes: Rc<[u8]>,
     },
     /// A range became zero in the disk's cache.
     Zero {
@@ -44,12 +47,35 @@ pub enum Event {
     Flush,
 }
 
+impl Event {
+    /// The bytes that it changes.
+    pub(crate) fn range(&self) -> Range<usize> {
+        match self {
+            Self::Write { offset, bytes } => *offset..offset + bytes.len(),
+            Self::Zero { offset, len } => *offset..offset + len,
+            Self::Flush => 0..0,
+        }
+    }
+
+    /// Lets the part of it happen that is in `range`.
+    pub(crate) fn apply_part(&self, content: &mut Content, range: Range<usize>) {
+        match self {
+            Self::Write { offset, bytes } => {
+                let part = range.start - offset..range.end - offset;
+                content.write(range.start, bytes, part);
+            }
+            Self::Zero { .. } => content.zero(range),
+            Self::Flush => {}
+        }
+    }
+}
+
 /// A disk with a volatile cache. All is done some polls after it was asked for, at completion and
 /// not before.
 #[derive(Clone)]
 pub struct Disk {
     block_size: u32,
-    content: Rc<RefCell<Vec<u8>>>,
+    content: Rc<RefCell<Content>>,
     events: Rc<RefCell<Vec<Event>>>,
     rng: Rc<RefCell<Rng>>,
     /// Polls that an I/O takes at most.
@@ -62,12 +88,8 @@ pub struct Disk {
 
 impl Disk {
     /// A disk of `content`.
-    pub fn new(block_size: u32, content: Vec<u8>, seed: u64) -> Self {
-        Self::over(block_size, Rc::new(RefCell::new(content)), seed)
-    }
-
-    /// A disk that shares `content` with others.
-    pub fn over(block_size: u32, content: Rc<RefCell<Vec<u8>>>, seed: u64) -> Self {
+    pub fn new(block_size: u32, content: impl Into<Content>, seed: u64) -> Self {
+        let content = Rc::new(RefCell::new(content.into()));
         let rng = Rc::new(RefCell::new(Rng::new(seed)));
         let changes_left = Rc::new(Cell::new(u64::MAX));
         Self {
@@ -102,8 +124,18 @@ impl Disk {
     }
 
     /// What is on it, its cache included.
-    pub fn content(&self) -> std::cell::RefMut<'_, Vec<u8>> {
-        self.content.borrow_mut()
+    pub fn content(&self) -> Content {
+        self.content.borrow().clone()
+    }
+
+    /// The same, to be looked at and changed in place.
+    pub fn bytes(&self) -> Bytes<'_> {
+        let content = self.content.borrow_mut();
+        Bytes {
+            bytes: content.bytes(),
+            content,
+            changed: false,
+        }
     }
 
     /// What happened until now.
@@ -122,11 +154,11 @@ impl Disk {
         let offset = self.place(io.lba(), len)?;
         match io {
             Io::Read { mut into, .. } => {
-                into.copy_from_slice(&self.content.borrow()[offset..offset + len]);
+                self.content.borrow().read(offset, &mut into);
                 return Ok(Data::Buf(into).into());
             }
             Io::Write { data, .. } => {
-                let bytes = data.to_vec();
+                let bytes = data[..].into();
                 self.change(Event::Write { offset, bytes })?;
             }
             Io::Zero { .. } => self.change(Event::Zero { offset, len })?,
@@ -204,15 +236,39 @@ impl Device for Disk {
     }
 }
 
-/// Lets `event` happen to `content`.
-pub fn apply(content: &mut [u8], event: &Event) {
-    match event {
-        Event::Write { offset, bytes } => {
-            content[*offset..offset + bytes.len()].copy_from_slice(bytes);
-        }
-        Event::Zero { offset, len } => content[*offset..offset + len].fill(0),
-        Event::Flush => {}
+/// All bytes of a [`Disk`]. It takes no I/O meanwhile, and has what was changed in them then.
+pub struct Bytes<'a> {
+    content: RefMut<'a, Content>,
+    bytes: Vec<u8>,
+    changed: bool,
+}
+
+impl Deref for Bytes<'_> {
+    type Target = Vec<u8>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.bytes
     }
+}
+
+impl DerefMut for Bytes<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.changed = true;
+        &mut self.bytes
+    }
+}
+
+impl Drop for Bytes<'_> {
+    fn drop(&mut self) {
+        if self.changed {
+            *self.content = std::mem::take(&mut self.bytes).into();
+        }
+    }
+}
+
+/// Lets `event` happen to `content`.
+pub fn apply(content: &mut Content, event: &Event) {
+    event.apply_part(content, event.range());
 }
 
 /// Yields to the executor `count` times.

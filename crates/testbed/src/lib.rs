@@ -6,6 +6,8 @@
 #[cfg(feature = "target")]
 mod client;
 #[cfg(feature = "device")]
+mod content;
+#[cfg(feature = "device")]
 pub mod cut;
 #[cfg(feature = "device")]
 mod disk;
@@ -21,9 +23,11 @@ mod site;
 #[cfg(feature = "target")]
 pub use client::{Client, PATIENCE};
 #[cfg(feature = "device")]
+pub use content::Content;
+#[cfg(feature = "device")]
 pub use disk::{
-    Disk, Event, apply, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run,
-    write, yields,
+    Bytes, Disk, Event, apply, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there,
+    run, write, yields,
 };
 #[cfg(feature = "target")]
 pub use flashyard_host::raw::{Identity, Incoming};

@@ -11,7 +11,8 @@ use flashyard_block::{
 };
 use flashyard_runtime::sim::{Config, World};
 use flashyard_runtime::{Data, Rt};
-use flashyard_testbed::{Event, apply, yields};
+use flashyard_testbed::cut::after_cut;
+use flashyard_testbed::{Content, Event, apply, yields};
 use flashyard_time::Rng;
 
 /// The identity of arrays here.
@@ -72,7 +73,7 @@ pub type Log = Rc<RefCell<Vec<(usize, Event)>>>;
 /// die.
 pub struct Drive {
     number: usize,
-    content: Rc<RefCell<Vec<u8>>>,
+    content: Rc<RefCell<Content>>,
     log: Log,
     rng: RefCell<Rng>,
     pub dead: Cell<bool>,
@@ -82,10 +83,10 @@ pub struct Drive {
 }
 
 impl Drive {
-    pub fn new(number: usize, content: Vec<u8>, log: &Log, seed: u64) -> Rc<Self> {
+    pub fn new(number: usize, content: Content, log: &Log, seed: u64) -> Rc<Self> {
         Rc::new(Self {
             number,
-            blank: content.iter().all(|byte| *byte == 0),
+            blank: content.is_blank(),
             content: Rc::new(RefCell::new(content)),
             log: Rc::clone(log),
             rng: RefCell::new(Rng::new(seed)),
@@ -100,11 +101,11 @@ impl Drive {
     }
 
     /// What is on it, its cache included.
-    pub fn content(&self) -> Vec<u8> {
+    pub fn content(&self) -> Content {
         self.content.borrow().clone()
     }
 
-    fn change(content: &RefCell<Vec<u8>>, log: &Log, number: usize, event: Event) -> Done {
+    fn change(content: &RefCell<Content>, log: &Log, number: usize, event: Event) -> Done {
         apply(&mut content.borrow_mut(), &event);
         log.borrow_mut().push((number, event));
         Done::EMPTY
@@ -143,11 +144,11 @@ impl Device for Drive {
             }
             Ok(match io {
                 Io::Read { mut into, .. } => {
-                    into.copy_from_slice(&content.borrow()[offset..offset + len]);
+                    content.borrow().read(offset, &mut into);
                     Data::Buf(into).into()
                 }
                 Io::Write { data, fua, .. } => {
-                    let bytes = data.to_vec();
+                    let bytes = data[..].into();
                     let done = Self::change(&content, &log, number, Event::Write { offset, bytes });
                     match fua {
                         true => Self::change(&content, &log, number, Event::Flush),
@@ -174,12 +175,11 @@ impl Device for Drive {
 }
 
 /// What a power cut leaves of each drive.
-pub fn cut(start: &[Vec<u8>], events: &[(usize, Event)], rng: &mut Rng) -> Vec<Vec<u8>> {
+pub fn cut(start: &[Content], events: &[(usize, Event)], rng: &mut Rng) -> Vec<Content> {
     let left = start.iter().enumerate().map(|(number, start)| {
         let own = events.iter().filter(|(of, _)| *of == number);
-        let own: Vec<Event> = own.map(|(_, event)| event.clone()).collect();
         let seed = rng.below(u64::MAX);
-        flashyard_testbed::cut::after_cut(start, &own, seed)
+        after_cut(start, own.map(|(_, event)| event), seed)
     });
     left.collect()
 }
