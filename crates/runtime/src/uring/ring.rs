@@ -437,7 +437,9 @@ fn drain_eventfd(eventfd: RawFd) {
 /// Adds to the kernel's refusal what to do about it.
 fn explain(error: io::Error) -> io::Error {
     let advice = match error.raw_os_error() {
-        Some(libc::ENOSYS) => "this kernel has none; Linux 6.1 or later is needed",
+        Some(libc::ENOSYS) => {
+            "this kernel has none, or the container hides it; Linux 6.1 or later is needed, and a seccomp profile that allows it"
+        }
         Some(libc::EINVAL) => "this kernel is too old; Linux 6.1 or later is needed",
         Some(libc::EPERM | libc::EACCES) => {
             "it is forbidden; allow it by `sysctl kernel.io_uring_disabled=0` and in the container's seccomp profile"
