@@ -11,6 +11,7 @@ use flashyard_testbed::{
     Loop, Scratch, behaves_as_an_array, filled, flush, read, refuses_what_is_not_there, run, write,
     yields,
 };
+use flashyard_time::Duration;
 
 const MIB: u64 = 1 << 20;
 
@@ -298,6 +299,18 @@ fn a_program_may_end_with_io_in_flight() {
     }
 }
 
+/// Opens a block device as soon as nothing has it. A device that was closed is free a moment later:
+/// the kernel's worker of a flush, or of zeroes, holds it until after the completion.
+async fn open_once_free(rt: &Rt, path: &Path, block_size: u32) -> Result<FileDevice, OpenError> {
+    for _ in 0..3000 {
+        match FileDevice::open_block(rt, path, block_size, false) {
+            Err(error) if error.is_in_use() => rt.sleep(Duration::from_ms(1)).await,
+            outcome => return outcome,
+        }
+    }
+    panic!("{} is not let go", path.display());
+}
+
 #[test]
 fn a_block_device_respects_its_sectors() {
     let directory = Scratch::new("loop");
@@ -313,7 +326,7 @@ fn a_block_device_respects_its_sectors() {
     let path = small.to_path_buf();
     run(async move |rt: Rt| {
         for block_size in [512, 4096] {
-            let device = FileDevice::open_block(&rt, &path, block_size, false).unwrap();
+            let device = open_once_free(&rt, &path, block_size).await.unwrap();
             assert_eq!(device.info().blocks, 8 * MIB / u64::from(block_size));
             device
                 .write_zeroes(Tag::default(), 0, device.info().blocks, true)
@@ -322,10 +335,12 @@ fn a_block_device_respects_its_sectors() {
             behaves_as_an_array(&device, 5, 200).await;
             refuses_what_is_not_there(&device).await;
             assert!(
-                FileDevice::open_block(&rt, &path, block_size, false).is_err(),
+                FileDevice::open_block(&rt, &path, block_size, false)
+                    .is_err_and(|error| error.is_in_use()),
                 "exclusive"
             );
         }
+        drop(open_once_free(&rt, &path, 512).await.unwrap());
         let as_file = open(&rt, &path, options(512, MIB)).await.err().unwrap();
         assert!(as_file.contains("kind = \"block\""), "{as_file}");
     });
@@ -336,12 +351,13 @@ fn a_block_device_respects_its_sectors() {
     };
     let path = large.to_path_buf();
     run(async move |rt: Rt| {
-        let refused = FileDevice::open_block(&rt, &path, 512, false)
+        let refused = open_once_free(&rt, &path, 512)
+            .await
             .err()
             .unwrap()
             .to_string();
         assert!(refused.contains("set block_size = 4096"), "{refused}");
-        let device = FileDevice::open_block(&rt, &path, 4096, false).unwrap();
+        let device = open_once_free(&rt, &path, 4096).await.unwrap();
         device
             .deallocate(Tag::default(), 0, device.info().blocks)
             .await

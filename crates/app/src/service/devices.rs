@@ -4,8 +4,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use flashyard_block::pool::{Pool, PoolError};
 use flashyard_block::{Device, FileDevice, FileOptions, MemoryDevice, NullDevice, SharedDevice};
@@ -18,6 +16,7 @@ use uuid::Uuid;
 
 use super::arrays::check_mapped;
 use super::fault::{InUse, Internal, Invalid, Refused, RemoteFault, Unavailable};
+use super::once_free::{AT_START, WHILE_RUNNING, once_free};
 use super::pool_keys::new_key;
 use super::work::Work;
 use super::{
@@ -34,10 +33,6 @@ use crate::spec::{
 };
 use crate::state::{Kind, PoolRecord};
 
-/// How long a file or device that another process has is waited for at start, and how often it is
-/// tried.
-const IN_USE_LONGEST: Duration = Duration::from_secs(3);
-const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 /// Connections to another target, for each device there.
 const REMOTE_QUEUES: u16 = 2;
 
@@ -50,25 +45,14 @@ impl Work<'_> {
         }
     }
 
-    /// Opens a device at start. One that is in use is waited for a little: the files of a target
-    /// that was killed are its own until the kernel has ended what it had asked for.
+    /// Opens a device at start.
     fn open_kept(&mut self, id: NodeId, spec: &DeviceSpec) -> Result<(), Fault> {
-        let until = Instant::now() + IN_USE_LONGEST;
-        loop {
-            match self.open_device(id, spec, Found::Must) {
-                Err(fault) if fault.is_in_use_elsewhere() && Instant::now() < until => {
-                    thread::sleep(IN_USE_PAUSE);
-                }
-                Ok(home) => {
-                    self.edit(|stack| {
-                        let open = |device: &mut graph::Device| device.home = Some(home);
-                        stack.graph.change_device(id, open);
-                    });
-                    return Ok(());
-                }
-                Err(fault) => return Err(fault),
-            }
-        }
+        let home = once_free(AT_START, || self.open_device(id, spec, Found::Must))?;
+        self.edit(|stack| {
+            let open = |device: &mut graph::Device| device.home = Some(home);
+            stack.graph.change_device(id, open);
+        });
+        Ok(())
     }
 
     pub(super) fn create_device(
@@ -109,7 +93,9 @@ impl Work<'_> {
                 spec.change_crypt(|layer| layer.uuid = Some(NamespaceUuid(uuid)));
                 home
             }
-            None => self.open_device(id, &spec, Found::MayBeMade)?,
+            None => once_free(WHILE_RUNNING, || {
+                self.open_device(id, &spec, Found::MayBeMade)
+            })?,
         };
         // What is on a layer is what is on its device.
         spec.disposable =
@@ -300,7 +286,7 @@ impl Work<'_> {
         match &spec.medium {
             Medium::Fault(layer) => self.open_layer(id, spec, layer),
             Medium::Crypt(layer) => self.open_crypt(id, &spec.name, layer),
-            _ => self.open_at(id, spec, Found::Must, core),
+            _ => once_free(WHILE_RUNNING, || self.open_at(id, spec, Found::Must, core)),
         }
     }
 

@@ -31,6 +31,7 @@ mod moving;
 mod names;
 mod native;
 mod observed;
+mod once_free;
 mod partitions;
 mod plan;
 mod policies;
