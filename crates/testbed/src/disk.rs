@@ -193,7 +193,7 @@ impl Disk {
             .checked_mul(u64::from(self.block_size))
             .ok_or(IoError::OutOfRange)?;
         let end = offset.checked_add(len as u64).ok_or(IoError::OutOfRange)?;
-        if end <= self.content.borrow().len() as u64 {
+        if end <= self.content.borrow().size() as u64 {
             Ok(offset as usize)
         } else {
             Err(IoError::OutOfRange)
@@ -205,7 +205,7 @@ impl Device for Disk {
     fn info(&self) -> Info {
         Info {
             block_size: self.block_size,
-            blocks: self.content.borrow().len() as u64 / u64::from(self.block_size),
+            blocks: self.content.borrow().size() as u64 / u64::from(self.block_size),
             volatile_cache: true,
             read_only: false,
             deallocate: true,
