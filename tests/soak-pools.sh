@@ -14,7 +14,7 @@ export MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=$((32 << 20)) MALLOC_TRIM_THRES
 
 cuts=42 faults=20000 kills=20 profile=release
 # What one round of the tests does; of faults, and of cuts of a pool on a disk, it is about that.
-cuts_each=42 disk_cuts_each=600 faults_each=2000 kills_each=20
+cuts_each=42 disk_cuts_each=220 faults_each=2000 kills_each=20
 failed=0 log=
 
 usage() {
