@@ -135,7 +135,7 @@ fn put_one_together(
     copy: usize,
     unreadable: &mut bool,
 ) -> Raw<Vec<u8>> {
-    let mut whole = Vec::new();
+    let mut whole = Vec::with_capacity(pieces.iter().map(|(bytes, _)| bytes).sum());
     let mut blank = true;
     for (bytes, copies) in pieces {
         let first = copy.min(copies.len() - 1);

@@ -62,10 +62,11 @@ impl Stack {
         }
     }
 
+    /// Hardly more than the least a pool can be on: all of it is read and compared.
     fn member_bytes(self) -> usize {
         match self.parity {
-            0 => 44 * MIB,
-            parity => (9 + 40_usize.div_ceil(self.members - parity)) * MIB,
+            0 => 36 * MIB,
+            parity => (7 + 34_usize.div_ceil(self.members - parity)) * MIB,
         }
     }
 }

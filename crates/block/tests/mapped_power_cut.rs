@@ -191,7 +191,7 @@ async fn values(pool: &Pool) -> Vec<u32> {
 /// Cuts the power after so many events, and once more in the recovery.
 async fn cut(rt: &Rt, life: &Life, events: &[Event], happened: usize, seed: u64) {
     let place = format!("seed {seed}, cut after {happened} events");
-    let blank = Content::zeroes(life.disk.content().len());
+    let blank = Content::zeroes(life.disk.content().size());
     let left = after_cut(&blank, &events[..happened], seed ^ happened as u64);
     let disk = Disk::new(BLOCK as u32, left.clone(), seed);
     let report = check(rt, disk.shared()).await.expect("it can be read");

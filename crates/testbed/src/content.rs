@@ -60,8 +60,7 @@ impl Content {
     }
 
     /// How many bytes.
-    #[expect(clippy::len_without_is_empty, reason = "no disk is empty")]
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.len
     }
 

@@ -132,7 +132,7 @@ impl Disk {
     pub fn bytes(&self) -> Bytes<'_> {
         let content = self.content.borrow_mut();
         Bytes {
-            bytes: content.bytes(),
+            all: content.bytes(),
             content,
             changed: false,
         }
@@ -193,7 +193,7 @@ impl Disk {
             .checked_mul(u64::from(self.block_size))
             .ok_or(IoError::OutOfRange)?;
         let end = offset.checked_add(len as u64).ok_or(IoError::OutOfRange)?;
-        if end <= self.content.borrow().len() as u64 {
+        if end <= self.content.borrow().size() as u64 {
             Ok(offset as usize)
         } else {
             Err(IoError::OutOfRange)
@@ -205,7 +205,7 @@ impl Device for Disk {
     fn info(&self) -> Info {
         Info {
             block_size: self.block_size,
-            blocks: self.content.borrow().len() as u64 / u64::from(self.block_size),
+            blocks: self.content.borrow().size() as u64 / u64::from(self.block_size),
             volatile_cache: true,
             read_only: false,
             deallocate: true,
@@ -239,7 +239,7 @@ impl Device for Disk {
 /// All bytes of a [`Disk`]. It takes no I/O meanwhile, and has what was changed in them then.
 pub struct Bytes<'a> {
     content: RefMut<'a, Content>,
-    bytes: Vec<u8>,
+    all: Vec<u8>,
     changed: bool,
 }
 
@@ -247,21 +247,21 @@ impl Deref for Bytes<'_> {
     type Target = Vec<u8>;
 
     fn deref(&self) -> &Self::Target {
-        &self.bytes
+        &self.all
     }
 }
 
 impl DerefMut for Bytes<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.changed = true;
-        &mut self.bytes
+        &mut self.all
     }
 }
 
 impl Drop for Bytes<'_> {
     fn drop(&mut self) {
         if self.changed {
-            *self.content = std::mem::take(&mut self.bytes).into();
+            *self.content = std::mem::take(&mut self.all).into();
         }
     }
 }

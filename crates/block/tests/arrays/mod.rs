@@ -116,7 +116,7 @@ impl Device for Drive {
     fn info(&self) -> Info {
         Info {
             block_size: 4096,
-            blocks: self.content.borrow().len() as u64 / 4096,
+            blocks: self.content.borrow().size() as u64 / 4096,
             volatile_cache: true,
             read_only: false,
             deallocate: true,
@@ -139,7 +139,7 @@ impl Device for Drive {
             }
             let offset = io.lba() as usize * 4096;
             let len = io.blocks(4096)? as usize * 4096;
-            if offset + len > content.borrow().len() {
+            if offset + len > content.borrow().size() {
                 return Err(IoError::OutOfRange);
             }
             Ok(match io {
