@@ -43,7 +43,7 @@ mod tests {
     const EBUSY: i32 = 16;
     const ENOENT: i32 = 2;
     /// Far longer than a busy machine takes for three tries.
-    const LONG: Duration = Duration::from_secs(600);
+    const LONG: Duration = Duration::from_mins(10);
 
     /// What comes of openings that meet these errors, one after the other, and then nothing in the
     /// way; and how often it was tried.
