@@ -169,7 +169,7 @@ finish() {
         local -n plan=plan_$number
         for name in "${plan[@]}"; do
             if ! grep -qE "^(ok|FAILED) $name\b" "$run/guest$number/output"; then
-                echo "FAILED $name: it did not end; last words of guest $number: $(tail -n 1 "$run/guest$number/kernel.log") $(tail -n 1 "$run/guest$number/qemu.log")"
+                echo "FAILED $name: it did not end; last words of guest $number: $(last_words "$run/guest$number")"
             fi
         done
     done
@@ -178,6 +178,13 @@ finish() {
     if grep -qhE '^FAILED ' "$run"/guest?/output; then
         tail -n 20 "$run/target.log" | sed 's/^/    target | /'
     fi
+}
+
+# What a machine said that did not end: why its kernel gave up and where, if it did.
+last_words() {
+    local panic
+    panic=$(grep -aE -m4 'Kernel panic|BUG: |Oops: |RIP: |rcu: INFO|blocked for more than' "$1/kernel.log" | tr -d '\r' | tr '\n' ' ')
+    echo "${panic:-$(tail -n 1 "$1/kernel.log")} $(tail -n 1 "$1/qemu.log")"
 }
 
 verdict() {
