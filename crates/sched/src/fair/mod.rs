@@ -363,7 +363,9 @@ impl Policy for Fair {
         if outcome.ok && place.bytes > 0 {
             let latency = outcome.latency.as_ns();
             let lane = [Lane::Read, Lane::Write][kind];
-            let pressed = !self.ready[lane as usize].is_empty() || !self.parked.is_empty();
+            // Of those who are put aside only some may fill what a probe leaves. That the others
+            // wait does not make the device full: a limit may let no more of the class through.
+            let pressed = !self.ready[lane as usize].is_empty() || self.parked.least() < u64::MAX;
             if self.bases.record(place.class, latency) {
                 self.prices = [Price::UNKNOWN; 2];
             }

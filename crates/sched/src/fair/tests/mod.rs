@@ -412,6 +412,35 @@ fn reads_are_measured_right_though_their_cost_was_guessed_at() {
     }
 }
 
+/// In a probe all others are put aside; that they wait does not mean that the probed class fills
+/// the device.
+#[test]
+fn what_a_limit_lets_through_is_not_taken_for_what_the_device_does() {
+    for limit in [2_000_000, 8_000_000, 30_000_000] {
+        let mut fair = Fair::new();
+        let share = Share {
+            limit: Rates {
+                bytes: Some(limit),
+                ..Rates::NONE
+            },
+            ..Share::default()
+        };
+        fair.set_share(Time::ZERO, TenantId(1), &share);
+        let limited = Worker {
+            bytes: 65_536,
+            ..writer(1)
+        };
+        let mut device = Device::new(8, 80_000, 80_000);
+        run(&mut fair, &mut device, &[limited, writer(2)], ms(2000), 1);
+        let [small, large] = [4096, 65_536].map(|bytes| fair.costs.of(Kind::Write, bytes) / PER_NS);
+        // It does 100,000 a second of either; the large ones are guessed from the small ones.
+        assert!(
+            (8_000..13_000).contains(&small) && large < 60_000,
+            "{small} ns, {large} ns (limit {limit})"
+        );
+    }
+}
+
 #[test]
 fn credit_follows_the_share() {
     let mut fair = Fair::new();
