@@ -47,7 +47,7 @@ run() {
     : >"$log"
     FLASHYARD_ROUNDS=$(((wanted + each - 1) / each)) cargo test --quiet --locked --profile "$profile" \
         --package flashyard-vfio --test "$test" -- --nocapture "$name" >"$log" 2>&1 ||
-        fail "$test: $(grep -m1 -A2 panicked "$log")"
+        fail "$test: $(grep -m1 -A2 panicked "$log" || tail -n 4 "$log")"
 }
 
 # Adds up what lines of the log say that begin with "steps".

@@ -56,7 +56,12 @@ run() {
     : >"$log"
     ((wanted > 0)) || return
     FLASHYARD_ROUNDS=$(((wanted + each - 1) / each)) cargo test --quiet --locked --profile "$profile" --package "$package" \
-        --test "$test" -- --nocapture "$name" >"$log" 2>&1 || fail "$test: $(grep -m1 -A2 panicked "$log")"
+        --test "$test" -- --nocapture "$name" >"$log" 2>&1 || fail "$test: $(why)"
+}
+
+# Why the tests failed that the log is of: what the first panic said, else how they ended.
+why() {
+    grep -m1 -A2 panicked "$log" || tail -n 4 "$log"
 }
 
 # Adds up what lines of the log say that begin with a word.
