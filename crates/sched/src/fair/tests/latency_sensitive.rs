@@ -261,9 +261,9 @@ fn reads_and_writes_go_by_turns_beside_latency_sensitive_io() {
         (done.windows(2).filter(|two| changed(two)).count(), shares)
     };
     let (alone, _) = switches(&bulk);
-    assert!(alone > 1_000, "nobody is latency-sensitive: {alone}");
+    assert!(alone > 1_000, "without latency-sensitive I/O: {alone}");
     let (beside, shares) = switches(&[bulk.as_slice(), &[latency]].concat());
-    // A slice takes 10 ms; what is latency or tried out makes some more.
+    // A slice takes 10 ms; latency-sensitive I/O and probes make some more.
     assert!(beside > 20 && beside < 200, "{beside}");
     // Alone, readers would do 100,000 a second and writers 25,000.
     let (reads, writes) = (shares[0] / 1e5, shares[2] / 25e3);
