@@ -12,9 +12,9 @@ set -uo pipefail
 # Memory that is given back is taken again at once: it stays with the process.
 export MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=$((32 << 20)) MALLOC_TRIM_THRESHOLD_=$((1 << 30))
 
-cuts=42 faults=20000 kills=20 profile=release
+cuts=48 faults=20000 kills=20 profile=release
 # What one round of the tests does; of faults, and of cuts of a pool on a disk, it is about that.
-cuts_each=42 disk_cuts_each=220 faults_each=2000 kills_each=20
+cuts_each=48 disk_cuts_each=220 faults_each=2000 kills_each=20
 failed=0 log=
 
 usage() {

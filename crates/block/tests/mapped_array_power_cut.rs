@@ -557,6 +557,8 @@ fn parity_under_a_pool_bears_cuts_after_a_member_has_failed() {
 fn double_parity_under_a_pool_bears_cuts_and_the_loss_of_two_members() {
     cuts(5, 2, false, 400);
     cuts(4, 2, true, 508);
+    // An opening is cut while the record that it found is on one member only.
+    cuts(4, 2, true, 1235);
 }
 
 #[test]

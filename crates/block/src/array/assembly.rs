@@ -4,7 +4,8 @@
 //!
 //! - A record is durable on all active members before the next one is begun, and before any write
 //!   is answered that a failed member has missed. So an active member is at most one record behind;
-//!   one that is further behind is an old image, and is rebuilt.
+//!   one that is further behind is an old image, and is rebuilt. An opening begins a record too:
+//!   before it does, those that are behind get the one that rules ([`Assembly::behind`]).
 //! - Each opening and each failure begins an incarnation with a number drawn by chance. So members
 //!   that were used apart have histories of which neither continues the other: refused.
 //! - A record that lists a member as active, and which that member has gone on without, was never
@@ -59,6 +60,10 @@ pub(super) enum Lack {
 /// An array that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Assembly {
+    /// The newest record that was found, which rules.
+    pub(super) newest: Record,
+    /// Members of it that a power cut kept it from: they get it before the next one is begun.
+    pub(super) behind: Vec<usize>,
     /// The record to be made durable before the first I/O.
     pub(super) record: Record,
     /// For each member of the record the candidate that it is.
@@ -89,6 +94,7 @@ pub(super) fn assemble(
     let mut record = newest.next(chance);
     let listed = record.members.len();
     let (mut places, mut lacks) = (vec![None; listed], vec![Lack::Nothing; listed]);
+    let mut behind = Vec::new();
     for (at, own) in &known {
         let Some(member) = newest.find(own.own) else {
             let name = &candidates[*at].name;
@@ -100,6 +106,9 @@ pub(super) fn assemble(
         if fits(&candidates[*at], newest, member, &mut notes) {
             places[member] = Some(*at);
             lacks[member] = lack(newest, member, own);
+            if lacks[member] != Lack::All && is_older(&candidates[*at], newest) {
+                behind.push(member);
+            }
         }
     }
     check_copies(newest, &places, &lacks, degraded)?;
@@ -126,6 +135,8 @@ pub(super) fn assemble(
         }
     }
     Ok(Assembly {
+        newest: newest.clone(),
+        behind,
         record,
         places,
         lacks,
@@ -242,6 +253,13 @@ fn fits(candidate: &Candidate, newest: &Record, member: usize, notes: &mut Vec<S
     bytes >= needs && candidate.block_size == block_size
 }
 
+/// Whether the record on a device has a lower generation. One of the same generation that was never
+/// in force stays there until the next: two copies of one generation that differ are damage.
+fn is_older(candidate: &Candidate, newest: &Record) -> bool {
+    let record = candidate.record.as_ref();
+    record.is_ok_and(|it| it.generation < newest.generation)
+}
+
 /// What a member lacks that is here and says `own`.
 fn lack(newest: &Record, member: usize, own: &Record) -> Lack {
     let (at, member) = (member, &newest.members[member]);
@@ -318,6 +336,8 @@ fn check_copies(
     }
 }
 
+#[cfg(test)]
+mod cuts;
 #[cfg(test)]
 mod matrix;
 #[cfg(test)]

@@ -161,6 +161,7 @@ impl Array {
             let _ = set.flush_all().await;
         }
         let turn = shared.turn().await?;
+        shared.complete(&found.newest, &found.behind).await;
         let written = shared.commit(|_| ()).await;
         drop(turn);
         match written {

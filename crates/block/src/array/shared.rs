@@ -267,7 +267,7 @@ impl Shared {
         loop {
             let failures = self.failures.get();
             self.note_states(&mut record);
-            let failed = self.write_everywhere(&record).await;
+            let failed = self.write_to(self.written(&record), &record).await;
             *self.record.borrow_mut() = record.clone();
             let mut without = Vec::new();
             for (member, why) in failed {
@@ -341,14 +341,34 @@ impl Shared {
         record.members.retain(keep);
     }
 
-    /// Writes a record to all members that are used, at the same time; gives those that failed.
-    async fn write_everywhere(self: &Rc<Self>, record: &Record) -> Vec<(Rc<Member>, Failure)> {
-        let members = self.members.borrow().clone();
-        let listed = |member: &Rc<Member>| {
+    /// Writes the record that was found to members that a power cut kept it from. One that cannot
+    /// take it has failed, unless it is needed: then the next record will say what is wrong. Who
+    /// calls this has the turn.
+    pub(super) async fn complete(self: &Rc<Self>, found: &Record, behind: &[usize]) {
+        let mut members = self.written(found);
+        members.retain(|it| behind.iter().any(|at| found.members[*at].id == it.id));
+        for (member, why) in self.write_to(members, found).await {
+            self.fail_anywhere(&member, why);
+        }
+    }
+
+    /// The members that a record is written to: those it lists that are used.
+    fn written(&self, record: &Record) -> Vec<Rc<Member>> {
+        let mut members = self.members.borrow().clone();
+        members.retain(|member| {
             let known = record.find(member.id).is_some();
             known && member.state.get() != MemberState::Failed
-        };
-        let writes = members.into_iter().filter(listed).map(|member| {
+        });
+        members
+    }
+
+    /// Writes a record to members, at the same time; gives those that failed.
+    async fn write_to(
+        self: &Rc<Self>,
+        members: Vec<Rc<Member>>,
+        record: &Record,
+    ) -> Vec<(Rc<Member>, Failure)> {
+        let writes = members.into_iter().map(|member| {
             let own = Record {
                 own: member.id,
                 ..record.clone()

@@ -7,7 +7,7 @@ use super::super::record::tests::sample;
 use super::*;
 
 /// A redundancy: its name, sets, members of a set, and how many of these have parity.
-const SHAPES: [(&str, u32, u32, u32); 9] = [
+pub(super) const SHAPES: [(&str, u32, u32, u32); 9] = [
     ("none", 3, 1, 0),
     ("mirror", 1, 2, 0),
     ("mirror of three", 1, 3, 0),
@@ -53,7 +53,7 @@ const AS_IF_AWAY: [Found; 7] = [
     Found::Unreadable,
 ];
 
-fn record_of((_, sets, copies, parity): (&str, u32, u32, u32)) -> Record {
+pub(super) fn record_of((_, sets, copies, parity): (&str, u32, u32, u32)) -> Record {
     let plain = sample(sets, copies);
     if parity == 0 {
         return plain;
