@@ -45,8 +45,8 @@ main() {
 run() {
     local each=$1 test=$2 name=$3 wanted=${4:-$steps}
     : >"$log"
-    FLASHYARD_ROUNDS=$(((wanted + each - 1) / each)) cargo test --quiet --locked --profile "$profile" \
-        --package flashyard-vfio --test "$test" -- --nocapture "$name" >"$log" 2>&1 ||
+    FLASHYARD_ROUNDS=$(((wanted + each - 1) / each)) FLASHYARD_TEST_SECONDS=$((24 * 3600)) cargo test --quiet --locked \
+        --profile "$profile" --package flashyard-vfio --test "$test" -- --nocapture "$name" >"$log" 2>&1 ||
         fail "$test: $(grep -m1 -A2 panicked "$log" || tail -n 4 "$log")"
 }
 

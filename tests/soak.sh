@@ -49,8 +49,8 @@ main() {
     if ((kills > 0)) && [[ -z ${FLASHYARD-} ]]; then
         headline "a volume that moves, $kills kills"
         # The test kills eight times in a round.
-        FLASHYARD_ROUNDS=$(((kills + 7) / 8)) cargo test --release --quiet --locked --package flashyard-app \
-            --test command_line a_volume_that_moves_is_whole || fail "a volume was lost in a move"
+        FLASHYARD_ROUNDS=$(((kills + 7) / 8)) FLASHYARD_TEST_SECONDS=$((24 * 3600)) cargo test --release --quiet --locked \
+            --package flashyard-app --test command_line a_volume_that_moves_is_whole || fail "a volume was lost in a move"
     fi
     ((failed == 0)) && echo "the soak passed"
     ((failed == 0))
