@@ -74,6 +74,8 @@ pub(super) struct Scene {
     pub(super) latency_sensitive: bool,
     /// Reads and writes went by turns: that one class was alone means nothing.
     pub(super) sliced: bool,
+    /// Of which kind the device has nothing at its end.
+    pub(super) idle: [bool; 2],
 }
 
 /// Who may go.
@@ -221,7 +223,7 @@ impl Learner {
             let before = self.phase;
             match self.phase {
                 Phase::Open => self.watch(now, span, costs, bases),
-                Phase::Settling(class) => self.settle(class, bases),
+                Phase::Settling(class) => self.settle(now, class, bases),
                 Phase::Alone(class) => self.try_out(now, span, class, costs, bases),
             }
             ended = before != Phase::Open && self.phase == Phase::Open;
@@ -269,10 +271,15 @@ impl Learner {
         self.completed[kind] > 0 && self.pressed[kind] * 10 >= self.completed[kind] * 8
     }
 
-    /// The device's answers take so long that it was busy all the time.
-    fn is_busy(&self, class: Class, bases: &Bases) -> bool {
+    /// The device's answers take so long that it was busy all the time. It had as many I/Os in
+    /// flight then as answers take times longer than the base (Little's law): where it had fewer,
+    /// the base is that of another size.
+    fn is_busy(&self, class: Class, span: u64, bases: &Bases) -> bool {
         let served = self.served[usize::from(class.0)];
-        served.ios > 0 && served.latency / served.ios * 3 >= bases.of(class) * GAIN
+        let all: u64 = self.served.iter().map(|served| served.latency).sum();
+        served.ios > 0
+            && served.latency / served.ios * 3 >= bases.of(class) * GAIN
+            && all * 3 >= span * GAIN
     }
 
     fn watch(&mut self, now: u64, span: u64, costs: &mut Costs, bases: &mut Bases) {
@@ -352,7 +359,7 @@ impl Learner {
             false => served.charged,
         };
         let faster = charged > span * PER_NS;
-        if self.is_busy(class, bases) {
+        if self.is_busy(class, span, bases) {
             let part = if faster || !costs.is_learnt(class) {
                 4
             } else {
@@ -392,8 +399,14 @@ impl Learner {
         };
     }
 
-    /// A few reads go at a time until nothing else keeps the flash busy.
-    fn settle(&mut self, class: Class, bases: &mut Bases) {
+    /// A few reads go at a time until nothing else keeps the flash busy. Of tenants that keep so
+    /// many reads and writes in flight soon only writes are left, which wait: no read comes then.
+    fn settle(&mut self, now: u64, class: Class, bases: &mut Bases) {
+        let kind = class.kind() as usize;
+        if self.scene.idle[kind] && self.completed[kind] == 0 {
+            self.give_up(now, class);
+            return self.next_probe(now, bases);
+        }
         bases.look(class);
         let served = self.served[usize::from(class.0)];
         self.probe.ticks += 1;
@@ -414,9 +427,9 @@ impl Learner {
         for (sum, served) in self.probe.charged.iter_mut().zip(sizes) {
             *sum += served.charged;
         }
+        let busy = self.is_busy(class, span, bases);
         let others = (self.total() - charged) / PER_NS;
         let span = span.saturating_sub(others).max(span / 4);
-        let busy = self.is_busy(class, bases);
         let pressed = self.is_pressed(class.kind());
         let probe = &mut self.probe;
         probe.ticks += 1;

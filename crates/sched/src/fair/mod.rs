@@ -172,6 +172,7 @@ impl Fair {
             full,
             latency_sensitive: quiet,
             sliced: self.slices.is_on(),
+            idle: self.in_flight.map(|ios| ios == 0),
         };
         let ended = self
             .learner

@@ -14,6 +14,8 @@ pub(super) struct Device {
     pub(super) servers: usize,
     pub(super) read_ns: u64,
     pub(super) write_ns: u64,
+    /// I/O of more than 64 KiB takes so many times longer.
+    pub(super) large: u64,
     /// Times are multiplied by this between these instants.
     pub(super) slow: (Time, Time, u64),
     pub(super) busy: usize,
@@ -26,6 +28,7 @@ impl Device {
             servers,
             read_ns,
             write_ns,
+            large: 1,
             slow: (Time::MAX, Time::MAX, 1),
             busy: 0,
             waiting: VecDeque::new(),
@@ -36,6 +39,10 @@ impl Device {
         let mean = match io.op {
             Op::Read => self.read_ns,
             _ => self.write_ns,
+        };
+        let mean = match io.bytes > 65_536 {
+            true => mean * self.large,
+            false => mean,
         };
         let factor = if now >= self.slow.0 && now < self.slow.1 {
             self.slow.2
@@ -52,6 +59,8 @@ pub(super) struct Worker {
     pub(super) tenant: u32,
     pub(super) class: Class,
     pub(super) op: Op,
+    /// So many of a hundred I/Os are writes instead.
+    pub(super) writes: u64,
     pub(super) bytes: u64,
     pub(super) depth: u32,
     pub(super) pause: Duration,
@@ -62,6 +71,7 @@ pub(super) const READER: Worker = Worker {
     tenant: 1,
     class: Class::Throughput,
     op: Op::Read,
+    writes: 0,
     bytes: 4096,
     depth: 32,
     pause: Duration::ZERO,
@@ -139,6 +149,11 @@ pub(super) fn run(
             Event::Issue(slot) => {
                 slots[slot].issued = now;
                 slots[slot].sent = now;
+                let worker = workers[slots[slot].worker];
+                if worker.writes > 0 {
+                    let writes = chance.below(100) < worker.writes;
+                    slots[slot].io.op = if writes { Op::Write } else { worker.op };
+                }
                 let io = slots[slot].io;
                 if policy.pass(now, &io) {
                     send(device, &mut events, &slots, slot, now, &mut chance);

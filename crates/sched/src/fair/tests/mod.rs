@@ -3,6 +3,7 @@
 mod conserving;
 mod latency_sensitive;
 mod machine;
+mod probes;
 mod stuck;
 
 use alloc::boxed::Box;
