@@ -303,6 +303,7 @@ fn a_scrub_of_a_mapped_pool_takes_turns_and_is_in_the_way_of_no_write() {
         let array = Rc::new(plain(&rt, &memories(2, 38 * MIB), 2).await);
         let options = MappedOptions {
             records: Some(1500),
+            ..MappedOptions::default()
         };
         let made = MappedPool::create(&rt, array.clone(), [7; 16], options).await;
         let pool = made.expect("it is large enough");

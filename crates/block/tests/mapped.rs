@@ -2,13 +2,16 @@
 
 use std::rc::Rc;
 
-use flashyard_block::pool::{Kind, NewVolume, Owner, Pool, PoolError, check};
+use flashyard_block::pool::{
+    Kind, MappedOptions, MappedPool, NewVolume, Owner, Pool, PoolError, check,
+};
 use flashyard_block::{DeviceExt, IoError, MemoryDevice, SharedDevice, Tag, Verdict};
 use flashyard_runtime::Rt;
 use flashyard_runtime::sim::{Config, World};
 use flashyard_testbed::{
     Disk, behaves_as_an_array, flush, read, refuses_what_is_not_there, run, write, yields,
 };
+use flashyard_time::Rng;
 
 const MIB: u64 = 1 << 20;
 const UUID: [u8; 16] = *b"the pool's uuid!";
@@ -58,6 +61,55 @@ fn a_volume_is_an_array_and_is_found_again() {
             }
         });
     }
+}
+
+/// Checkpoints and garbage collection read leaves of a map of which a third is kept in memory.
+#[test]
+fn a_map_that_is_larger_than_what_is_kept_of_it_in_memory() {
+    const BLOCKS: u64 = 200 * 336;
+    const WRITERS: u64 = 32;
+    const WRITES: u64 = 1500;
+    let world = World::new(Config::calm(1));
+    world.run(&world.machine(1), move |rt: Rt| async move {
+        let device = memory(4096, 640 * MIB);
+        let options = MappedOptions {
+            leaves: Some(64),
+            ..MappedOptions::default()
+        };
+        let pool = MappedPool::create(&rt, device.clone(), UUID, options).await;
+        let pool = pool.expect("the device holds nothing known");
+        let all = Pool::Mapped(pool.clone());
+        let volume = all.create_volume("v", [1; 16], BLOCKS * 4096).await;
+        let volume = volume.expect("there is room");
+        for at in (0..BLOCKS).step_by(32) {
+            write(&*volume, at, 32 * 4096, 1)
+                .await
+                .expect("there is room");
+        }
+        let writers = (0..WRITERS).map(|writer| {
+            let volume = volume.clone();
+            rt.spawn(async move {
+                let mut rng = Rng::new(writer);
+                for _ in 0..WRITES {
+                    let at = rng.below(BLOCKS);
+                    write(&*volume, at, 4096, (at % 251) as u8)
+                        .await
+                        .expect("there is room");
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await;
+        }
+        assert!(pool.stats().victims > 0, "{:?}", pool.stats());
+        assert!(pool.stats().checkpoints > 10, "{:?}", pool.stats());
+        for at in (0..BLOCKS).step_by(97) {
+            let found = read(&*volume, at, 4096).await.expect("it was written");
+            assert!([1, (at % 251) as u8].contains(&found[0]), "block {at}");
+        }
+        pool.close().await;
+        assert_sound(&rt, &device).await;
+    });
 }
 
 #[test]

@@ -32,7 +32,10 @@ const BLOCKS: u64 = 384;
 /// Cuts of a life.
 const CUTS: u64 = 6;
 /// Checkpoints come often.
-const OPTIONS: MappedOptions = MappedOptions { records: Some(300) };
+const OPTIONS: MappedOptions = MappedOptions {
+    records: Some(300),
+    leaves: None,
+};
 const POOL: [u8; 16] = [7; 16];
 
 /// How volumes keep their data; which one follows from the seed.

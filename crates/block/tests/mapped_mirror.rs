@@ -51,6 +51,7 @@ fn members(layers: &[Rc<FaultDevice>]) -> Vec<SharedDevice> {
 /// Checkpoints come often.
 const OPTIONS: MappedOptions = MappedOptions {
     records: Some(1500),
+    leaves: None,
 };
 
 impl Life {

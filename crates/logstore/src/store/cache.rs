@@ -13,6 +13,8 @@ pub(super) struct Cache {
     free: Vec<u32>,
     hand: usize,
     capacity: usize,
+    /// Slots with pins.
+    pinned: usize,
 }
 
 #[derive(Debug)]
@@ -33,6 +35,7 @@ impl Cache {
             free: Vec::new(),
             hand: 0,
             capacity: capacity.max(64),
+            pinned: 0,
         }
     }
 
@@ -85,31 +88,34 @@ impl Cache {
     pub fn pin(&mut self, page: u32) {
         if let Some(slot) = self.slot(page) {
             self.slots[slot].pins += 1;
+            self.pinned += usize::from(self.slots[slot].pins == 1);
         }
     }
 
     pub fn unpin(&mut self, page: u32) {
-        if let Some(slot) = self.slot(page) {
-            self.slots[slot].pins = self.slots[slot].pins.saturating_sub(1);
+        if let Some(slot) = self.slot(page).filter(|slot| self.slots[*slot].pins > 0) {
+            self.slots[slot].pins -= 1;
+            self.pinned -= usize::from(self.slots[slot].pins == 0);
         }
     }
 
     fn empty(&mut self, slot: usize) {
         self.slot_of[self.slots[slot].page as usize] = 0;
         self.slots[slot].bytes = None;
+        self.pinned -= usize::from(self.slots[slot].pins > 0);
+        self.slots[slot].pins = 0;
     }
 
     fn take_slot(&mut self) -> usize {
         if let Some(slot) = self.free.pop() {
             return slot as usize;
         }
+        // What is being written has room of its own: a checkpoint that reads leaves ahead would
+        // have each take the place of the one before otherwise, and read them again without end.
+        let is_full = self.slots.len() - self.pinned >= self.capacity;
         // Twice around: the first time cools what is hot.
-        let turns = 2 * self.slots.len();
-        for _ in 0..if self.slots.len() < self.capacity {
-            0
-        } else {
-            turns
-        } {
+        let turns = if is_full { 2 * self.slots.len() } else { 0 };
+        for _ in 0..turns {
             self.hand = (self.hand + 1) % self.slots.len();
             let slot = &mut self.slots[self.hand];
             if slot.pins == 0 && !core::mem::take(&mut slot.hot) {
@@ -124,5 +130,46 @@ impl Cache {
             bytes: None,
         });
         self.slots.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insert(cache: &mut Cache, pages: core::ops::Range<u32>) {
+        for page in pages {
+            cache.insert(page, Box::new([page as u8; crate::format::BLOCK]));
+        }
+    }
+
+    #[test]
+    fn what_is_being_written_takes_no_room_from_what_is_read() {
+        let mut cache = Cache::new(64);
+        insert(&mut cache, 1..1000);
+        assert_eq!(cache.slots.len(), 64);
+        let here: Vec<u32> = (1..1000).filter(|&page| cache.has(page)).collect();
+        assert_eq!(here.len(), 64);
+        for &page in &here {
+            cache.pin(page);
+            cache.pin(page);
+        }
+        insert(&mut cache, 2000..2064);
+        assert!((2000..2064).all(|page| cache.has(page)));
+        assert!(here.iter().all(|&page| cache.has(page)));
+        // What is written no longer, or is gone, is room again.
+        for &page in &here {
+            cache.unpin(page);
+        }
+        assert_eq!(cache.pinned, 64);
+        cache.remove(here[0]);
+        for &page in &here {
+            cache.unpin(page);
+            cache.unpin(page);
+        }
+        assert_eq!(cache.pinned, 0);
+        let slots = cache.slots.len();
+        insert(&mut cache, 3000..4000);
+        assert_eq!(cache.slots.len(), slots);
     }
 }

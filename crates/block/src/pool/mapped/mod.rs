@@ -66,6 +66,10 @@ pub struct MappedOptions {
     /// Records that are kept in memory between two checkpoints; as many as the pool's size allows
     /// if not given, up to a million. For tests that want many checkpoints.
     pub records: Option<usize>,
+    /// Leaves of the map that are kept in memory, of 4 KiB for 336 chunks each, 64 at least; 256
+    /// MiB for a TiB of the pool, and no less than 64 MiB, if not given. For tests and benchmarks
+    /// of a map that is larger than that.
+    pub leaves: Option<usize>,
 }
 
 /// An open mapped pool; cheap to clone. Lives on the home core of its device.

@@ -287,7 +287,7 @@ fn store_options(rt: &Rt, device: &dyn Device, bytes: u64, options: MappedOption
     let leaves = (bytes >> 24) as usize;
     Options {
         records: options.records.unwrap_or(default.records),
-        leaves: leaves.max(default.leaves),
+        leaves: options.leaves.unwrap_or(leaves.max(default.leaves)),
         discard: device.info().deallocate,
         seed: rt.random(),
         ..default
