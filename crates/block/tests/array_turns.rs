@@ -22,8 +22,8 @@ use flashyard_time::{Duration, Rng};
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 /// Bytes that are copied together, and such pieces of a region.
-const PIECE: u64 = 256 << 10;
-const PIECES: usize = 4;
+const PIECE: u64 = 128 << 10;
+const PIECES: usize = 8;
 
 /// Gives turns when the test says so.
 #[derive(Default)]

@@ -231,14 +231,14 @@ fn tenants_keep_their_shares_beside_a_rebuild_under_fair() {
             beside[1].abs_diff(3 * beside[0]) * 20 <= beside[1],
             "{beside:?}"
         );
-        // It never stops: a piece is 256 KiB.
+        // It never stops: a piece is 128 KiB.
         assert!(copied >= MIB, "{copied}");
         assert!(!scene.is_whole());
         let left = MEMBER - scene.copied();
         let rest = scene.rest().await;
-        let pieces = left.div_ceil(256 << 10);
+        let pieces = left.div_ceil(128 << 10);
         // Read and written, one after the other, by one part of each drive.
-        let each = (DRIVE.fixed + DRIVE.each * 64).scale(2, 1);
+        let each = (DRIVE.fixed + DRIVE.each * 32).scale(2, 1);
         assert!(rest <= each.scale(pieces, 1).scale(11, 10), "{rest}");
     });
 }
