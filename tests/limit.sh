@@ -57,7 +57,8 @@ disown "$watch"
 trap 'kill -KILL -- "-$tests" "-$watch" 2>/dev/null; rm -f "$log" "$log.hanging"' EXIT
 trap 'exit 130' INT TERM HUP
 
-wait "$tests"
+# Their end, and not that somebody has stopped them for a while.
+wait -f "$tests"
 status=$?
 # What tests left running would keep the copy open.
 kill -KILL -- "-$tests" "-$watch" 2>/dev/null
