@@ -74,7 +74,8 @@ pub(super) struct Scene {
     pub(super) latency_sensitive: bool,
     /// Reads and writes went by turns: that one class was alone means nothing.
     pub(super) sliced: bool,
-    /// Of which kind the device has nothing at its end.
+    /// Of which kind the device has nothing at its end, and will get nothing of what waits: unlike
+    /// what is held because latency-sensitive I/O has had its part.
     pub(super) idle: [bool; 2],
 }
 

@@ -172,7 +172,9 @@ impl Fair {
             full,
             latency_sensitive: quiet,
             sliced: self.slices.is_on(),
-            idle: self.in_flight.map(|ios| ios == 0),
+            idle: self
+                .in_flight
+                .map(|ios| ios == 0 && self.ready[Lane::Latency as usize].is_empty()),
         };
         let ended = self
             .learner

@@ -468,15 +468,15 @@ fn a_volume_of_a_drive_that_does_not_answer_is_taken_away_later() {
 
 /// A tenant whose class is latency-sensitive and whose host marks all of its many commands as
 /// urgent has its share and no more. All I/Os take this drive as long, and costs are learnt by
-/// size, so the part of one world depends on which I/Os chance gives each: in a second it is 0.50
-/// to 0.60. All worlds together say what urgency gives: 0.53.
+/// size, so the part of one world depends on which I/Os chance gives each: in a second it is 0.49
+/// to 0.56. All worlds together say what urgency gives.
 #[test]
 fn a_host_that_marks_everything_urgent_has_its_share() {
     let share = |done: [u64; 2]| done[0] as f64 / (done[0] + done[1]) as f64;
     let mut all = [0, 0];
     for seed in 0..SEEDS.max(8) {
         let done = beside_one_that_marks_everything(seed);
-        assert!((0.45..0.63).contains(&share(done)), "seed {seed}: {done:?}");
+        assert!((0.45..0.57).contains(&share(done)), "seed {seed}: {done:?}");
         all = [all[0] + done[0], all[1] + done[1]];
     }
     assert!((0.48..0.54).contains(&share(all)), "{all:?}");
