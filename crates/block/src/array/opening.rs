@@ -138,9 +138,16 @@ impl Array {
         }
         let found = assemble(&candidates, expected, degraded, rt.random())?;
         // What comes next is the record that was decided; another one if a member fails before.
-        let mut before = found.record.clone();
-        before.generation -= 1;
-        before.history.pop();
+        let Record {
+            generation,
+            history,
+            ..
+        } = found.newest.clone();
+        let before = Record {
+            generation,
+            history,
+            ..found.record.clone()
+        };
         let shared = Shared::new(rt, options, before, false);
         *shared.notes.borrow_mut() = found.notes;
         let members = found.record.members.iter().zip(&found.places);
