@@ -39,6 +39,7 @@ mod opening;
 mod places;
 mod rebuild;
 mod record;
+mod recording;
 mod regions;
 mod row_io;
 mod row_repair;
