@@ -10,6 +10,7 @@ use super::GAIN;
 use super::bounds::Bounds;
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
 use super::lately::Lately;
+use super::probe::{Probe, STEADY};
 use super::windows::Bases;
 
 /// Length of a tick on a usual drive.
@@ -31,16 +32,6 @@ const WRITES_FRESH_NS: u64 = 700_000_000;
 const SETTLED_PERCENT: u64 = 135;
 /// If it never is, they are tried after so many ticks.
 const SETTLE_LONGEST: u32 = 20;
-/// The rate of reads lasts when three ticks in a row differ by no more than so many parts of a
-/// hundred.
-const READS_STEADY_PERCENT: u64 = 6;
-/// The rate of writes lasts when the last four ticks differ from the four before by no more: what a
-/// drive grants moves for a tenth of a second after the load has changed.
-const WRITES_STEADY_PERCENT: u64 = 3;
-/// Where the rate differs more, because there are few I/Os in a tick, the mean of eight ticks is
-/// taken after so many.
-const READS_PATIENCE: u32 = 12;
-const WRITES_PATIENCE: u32 = 36;
 /// A class is tried when it does at least this part of the work; less is asked of one that was
 /// never measured.
 const GOOD_PART: u64 = 8;
@@ -52,10 +43,6 @@ const ROUND: usize = 2;
 const REST_NS: u64 = 300_000_000;
 /// Ticks of competition after which everything has been tried that can be: some rounds.
 const LONG_CONTENDED: u32 = 100;
-/// A rate that is what the cost says, in millionths.
-const EXACT: u64 = 1_000_000;
-/// Ticks in a row that must tell the same.
-const STEADY: u32 = 4;
 
 /// What of a class was done in the tick.
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,16 +106,6 @@ pub(super) struct Learner {
     probe: Probe,
     bounds: Bounds,
     pub(super) probes: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Probe {
-    ticks: u32,
-    idle: u32,
-    /// What was charged for each size of the kind.
-    charged: [u64; SIZES],
-    /// Charged time over real time of the last ticks, in millionths.
-    last: [u64; 8],
 }
 
 impl Learner {
@@ -445,11 +422,7 @@ impl Learner {
             return;
         }
         let (steady, mean) = probe.lasts(class.kind(), costs.is_learnt(class));
-        let late = probe.ticks
-            >= match class.kind() {
-                Kind::Read => READS_PATIENCE,
-                Kind::Write => WRITES_PATIENCE,
-            };
+        let late = probe.is_late(class.kind());
         // Writes that the drive's buffer took all the time are measured, too: it is as fast as
         // that.
         let taken = late && pressed && class.kind() == Kind::Write;
@@ -489,39 +462,5 @@ impl Learner {
             Kind::Write if moving => WRITES_FRESH_NS,
             Kind::Write => (self.fresh[place].max(WRITES_FRESH_NS) * 8).min(FRESH_NS),
         };
-    }
-}
-
-impl Probe {
-    /// Whether the rate is one that lasts, and the rate: charged time over real time, in
-    /// millionths. One that is as it was `known` to be needs no further proof.
-    fn lasts(&self, kind: Kind, known: bool) -> (bool, u64) {
-        let mean = |ticks: &[u64]| ticks.iter().sum::<u64>() / ticks.len() as u64;
-        let last = mean(&self.last[4..]);
-        let as_known = last.abs_diff(EXACT) * 100 <= EXACT * WRITES_STEADY_PERCENT;
-        if known && as_known && self.ticks > STEADY {
-            return (true, last);
-        }
-        match kind {
-            Kind::Read => {
-                let last = &self.last[5..];
-                let least = last.iter().fold(u64::MAX, |least, &tick| least.min(tick));
-                let most = last.iter().fold(0, |most, &tick| most.max(tick));
-                let steady = (most - least) * 100 <= most * READS_STEADY_PERCENT;
-                if self.ticks >= READS_PATIENCE {
-                    (true, mean(&self.last))
-                } else {
-                    (self.ticks > 3 && steady, mean(last))
-                }
-            }
-            Kind::Write => {
-                let before = mean(&self.last[..4]);
-                let steady = before.abs_diff(last) * 100 <= last * WRITES_STEADY_PERCENT;
-                (
-                    self.ticks > 8 && steady || self.ticks >= WRITES_PATIENCE,
-                    last,
-                )
-            }
-        }
     }
 }

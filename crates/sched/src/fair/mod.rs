@@ -11,6 +11,7 @@ mod costs;
 mod heap;
 mod lately;
 mod learn;
+mod probe;
 mod queue;
 mod quiet;
 mod rates;
