@@ -200,6 +200,16 @@ impl Fair {
         ready.min(self.claims[kind as usize].least())
     }
 
+    /// The least tag of those who wait with nothing queued for what the device has of a kind. It
+    /// gives them less than their share while others of the same kind fill it.
+    #[inline]
+    fn least_claim(&self, kind: Kind) -> u64 {
+        match self.silent.is(kind) {
+            true => u64::MAX,
+            false => self.claims[kind as usize].least(),
+        }
+    }
+
     /// The waiting tag that is least, but never less than before. While a class is tried out only
     /// its kind counts: latency-sensitive tenants then have no others to be compared with, and
     /// would take all that these do not.
@@ -252,7 +262,7 @@ impl Fair {
     }
 
     /// The head that comes next in virtual time, if the device has room for it; else the first of
-    /// the other kind; and neither if it is too far ahead of those who wait for the other.
+    /// the other kind; and neither if it is too far ahead of those who wait.
     #[inline]
     fn next_shared(&mut self, now: Time) -> Option<Choice> {
         if let Phase::Alone(class) | Phase::Settling(class) = self.learner.phase() {
@@ -283,7 +293,7 @@ impl Fair {
         if !self.may_go(now, kind) {
             return None;
         }
-        let rival = self.least_tag(other);
+        let rival = self.least_tag(other).min(self.least_claim(kind));
         if tag > rival {
             let tenant = &self.tenants[number];
             let bytes = self.places[tenant.head(lane) as usize].bytes;

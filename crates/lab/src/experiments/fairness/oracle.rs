@@ -4,7 +4,7 @@
 //! alone, by weight, within its limit and not below its guarantee. What a tenant cannot use lets
 //! the fraction be higher for all. The fraction is sought at which the least of the *deep* tenants
 //! has most: of those that by themselves, with what they have in flight, reach five times their
-//! share. Tenants that ask for little get more when the device is less full. They may cost a part
+//! share, or four fifths of what their work can reach. Tenants that ask for little get more when the device is less full. They may cost a part
 //! of the sum (the claim): of the fractions up to there that keep the rest of it, the one counts at
 //! which the least of all tenants has most of what it could use.
 
@@ -44,8 +44,10 @@ struct Facts {
     solo: Vec<f64>,
 }
 
-/// A tenant is deep that alone reaches so many times its share.
+/// A tenant is deep that alone reaches so many times its share, or this part of what its work can
+/// reach: whose share is more than a fifth can never reach five times as much.
 const DEEP: f64 = 5.0;
+const DEEP_PART: f64 = 0.8;
 /// Fractions that are tried, each twice the one before.
 const FIRST: f64 = 0.35;
 const DOUBLINGS: usize = 6;
@@ -197,7 +199,8 @@ impl Facts {
             let tenant = &scene.tenants[place];
             let plain = !tenant.limit.any() && !tenant.guarantee.any();
             let closed = matches!(tenant.pace, Pace::Closed { .. });
-            is_judged(tenant) && plain && closed && self.solo[place] >= DEEP * self.shares[place]
+            let enough = (DEEP * self.shares[place]).min(DEEP_PART * self.alone[place]);
+            is_judged(tenant) && plain && closed && self.solo[place] >= enough
         };
         (0..scene.tenants.len()).filter(is_deep).collect()
     }
@@ -293,6 +296,27 @@ mod tests {
         let free = paced(&scene, &facts, f64::INFINITY);
         let got = run(&scene, free, spans, 1).expect("the scene is sound");
         assert!((9e6..11e6).contains(&got[0]) && got[1] > 1e8, "{got:?}");
+    }
+
+    #[test]
+    fn who_reaches_what_the_device_does_is_deep_however_large_its_share() {
+        let tenant = Tenant::closed(1, true, &[4096], 16);
+        let scene = Scene {
+            profile: flashyard_flash::Profile::named("dct983").expect("it ships"),
+            capacity: 1 << 30,
+            condition: flashyard_flash::ssd::Condition::Clean,
+            paths: Vec::new(),
+            tenants: vec![tenant; 3],
+        };
+        let facts = |shares: [f64; 3], solo: [f64; 3]| Facts {
+            alone: vec![100.0; 3],
+            shares: shares.to_vec(),
+            solo: solo.to_vec(),
+        };
+        let known = facts([80.0, 10.0, 10.0], [95.0, 60.0, 40.0]);
+        assert_eq!(known.deep(&scene), [0, 1]);
+        let known = facts([50.0, 25.0, 25.0], [75.0, 81.0, 79.0]);
+        assert_eq!(known.deep(&scene), [1]);
     }
 
     #[test]
