@@ -74,16 +74,19 @@ impl Fair {
         self.stuck_until = self.silence_due(now);
     }
 
-    /// When it may come out that the device does not serve a kind that others wait for: they have
-    /// room, and nothing else may happen until then.
+    /// When it may come out that the device does not serve a kind that others wait for, be it
+    /// their own: they have room, and nothing else may happen until then.
     #[inline]
     fn silence_due(&self, now: Time) -> u64 {
+        let tick = self.learner.tick_length();
         let due = |(kind, other): (Kind, Kind)| {
             let waits = !self.ready[kind.lane() as usize].is_empty() && self.has_room(now, kind);
-            match waits && self.in_flight[other as usize] > 0 {
-                true => self.silent.due(other, self.learner.tick_length()),
+            let of = |rival: Kind, holds: bool| match waits && holds {
+                true => self.silent.due(rival, tick),
                 false => u64::MAX,
-            }
+            };
+            let own = of(kind, !self.claims[kind as usize].is_empty());
+            own.min(of(other, self.in_flight[other as usize] > 0))
         };
         let kinds = [(Kind::Read, Kind::Write), (Kind::Write, Kind::Read)];
         let due = kinds.into_iter().map(due).fold(u64::MAX, u64::min);

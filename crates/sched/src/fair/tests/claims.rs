@@ -1,7 +1,12 @@
 //! Those who ask for their share with what they have in flight, and have nothing queued.
 
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use super::machine::{Device, Worker, reader, run};
 use super::*;
+use crate::{Ask, Class, Op};
 
 /// Has eight times the weight of the others. With 20 reads in flight it has half of the device where
 /// others fill the window, which is 40 here.
@@ -47,5 +52,76 @@ fn who_had_more_than_its_share_is_level_with_who_comes_later() {
         let done = run(&mut heavy_first(), &mut device, &workers, ms(2000), seed);
         let rates = rates(&done, 3, ms(1200), ms(2000));
         assert!(close(rates[1], rates[2], 10.0), "{rates:?} (seed {seed})");
+    }
+}
+
+fn read(id: u32, tenant: u32) -> Ask {
+    Ask {
+        id: IoId(id),
+        tenant: TenantId(tenant),
+        class: Class::Throughput,
+        op: Op::Read,
+        bytes: 4096,
+        lba: 0,
+    }
+}
+
+/// Sends what may go; the ids, and what is to be done then.
+fn sent(fair: &mut Fair, now: Time) -> (Vec<u32>, Next) {
+    let mut sent = vec![];
+    loop {
+        match fair.next(now) {
+            Next::Dispatch(IoId(id)) => sent.push(id),
+            next => return (sent, next),
+        }
+    }
+}
+
+/// What the one has in flight never comes back, and no event would come.
+#[test]
+fn nobody_is_held_for_good_by_who_waits_for_a_device_that_does_not_answer() {
+    let mut fair = heavy_first();
+    let workers = [heavy(30), deep(2, Duration::ZERO)];
+    let mut device = Device::new(8, 80_000, 80_000);
+    run(&mut fair, &mut device, &workers, ms(1000), 1);
+    // What was left in flight and queued is done.
+    let mut now = Time::ZERO + ms(1001);
+    let latency = Duration::from_us(200);
+    let outcome = Outcome { latency, ok: true };
+    while fair.queued > 0 || fair.in_flight[0] > 0 {
+        now += latency;
+        for id in 0..fair.places.len() as u32 {
+            let place = fair.places[id as usize];
+            if place.state == State::Dispatched {
+                let tenant = fair.tenants[place.tenant].id.0;
+                fair.complete(now, &read(id, tenant), outcome);
+            }
+        }
+        sent(&mut fair, now);
+    }
+    (0..30).for_each(|id| fair.arrive(now, read(id, 1)));
+    assert_eq!(sent(&mut fair, now).0.len(), 30);
+    (1000..1100).for_each(|id| fair.arrive(now, read(id, 2)));
+    // The other gets its I/O back, one every 10 us, until it is ahead by all that it may be.
+    let (others, mut next) = sent(&mut fair, now);
+    let mut others: VecDeque<u32> = others.into();
+    while let Some(id) = others.pop_front() {
+        assert!(now < Time::ZERO + ms(2000), "it is never held");
+        now += Duration::from_us(10);
+        fair.complete(now, &read(id, 2), outcome);
+        fair.arrive(now, read(id, 2));
+        let (more, then) = sent(&mut fair, now);
+        others.extend(more);
+        next = then;
+    }
+    let held = now;
+    let mut more = vec![];
+    while more.is_empty() {
+        assert!(now.since(held) < ms(50), "still held");
+        now = match next {
+            Next::WaitUntil(until) => until,
+            _ => panic!("held until an event, and none will come"),
+        };
+        (more, next) = sent(&mut fair, now);
     }
 }
