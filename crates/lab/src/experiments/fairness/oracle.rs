@@ -4,9 +4,10 @@
 //! alone, by weight, within its limit and not below its guarantee. What a tenant cannot use lets
 //! the fraction be higher for all. The fraction is sought at which the least of the *deep* tenants
 //! has most: of those that by themselves, with what they have in flight, reach five times their
-//! share, or four fifths of what their work can reach. Tenants that ask for little get more when the device is less full. They may cost a part
-//! of the sum (the claim): of the fractions up to there that keep the rest of it, the one counts at
-//! which the least of all tenants has most of what it could use.
+//! share, or four fifths of what their work can reach. Tenants that ask for little get more when
+//! the device is less full. They may cost a part of the sum (the claim): of the fractions up to
+//! there that keep the rest of it, the one counts at which the least of all tenants has most of
+//! what it could use.
 
 use flashyard_sched::{Class, TenantId};
 use flashyard_time::Duration;

@@ -8,8 +8,8 @@ use super::machine::{Device, Worker, reader, run};
 use super::*;
 use crate::{Ask, Class, Op};
 
-/// Has eight times the weight of the others. With 20 reads in flight it has half of the device where
-/// others fill the window, which is 40 here.
+/// Has eight times the weight of the others. With 20 reads in flight it has half of the device
+/// where others fill the window, which is 40 here.
 fn heavy(depth: u32) -> Worker {
     Worker { depth, ..reader(1) }
 }
