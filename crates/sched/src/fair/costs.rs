@@ -121,10 +121,10 @@ pub(super) struct Costs {
 }
 
 /// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a fifth as many writes and
-/// an eighth as many bytes written. Wrong for every drive; but writes in the background may never
-/// come to be measured, and are not to be taken for cheap because the drive's buffer takes them.
-/// What stays of it is the shape: flash programs pages, so writes cost by the byte nearly.
-const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (2_500, 10_000)];
+/// half as many bytes written. Wrong for every drive, and of no matter after the first tenth of a
+/// second of load; but writes in the background may never come to be measured, and are not to be
+/// taken for cheap because the drive's buffer takes them.
+const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (10_000, 2_500)];
 
 impl Costs {
     pub(super) fn new() -> Self {
@@ -236,19 +236,6 @@ impl Costs {
         let real = real.clamp(charged / 2, charged.saturating_mul(2));
         for place in &mut self.curve[kind as usize * SIZES..][..SIZES] {
             let scaled = u128::from(*place) * u128::from(real) / u128::from(charged.max(1));
-            *place = u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST);
-        }
-    }
-
-    /// While nothing of a kind was measured: moves all its costs a quarter of the way to where what
-    /// was charged `charged` costs `real`.
-    pub(super) fn approach(&mut self, kind: Kind, real: u64, charged: u64) {
-        if self.is_any_learnt(kind) || charged == 0 {
-            return;
-        }
-        let (real, charged) = (u128::from(real), u128::from(charged));
-        for place in &mut self.curve[kind as usize * SIZES..][..SIZES] {
-            let scaled = u128::from(*place) * (3 * charged + real) / (4 * charged);
             *place = u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST);
         }
     }

@@ -1,14 +1,11 @@
-//! What was done lately: what I/O costs, roughly, before it is measured.
+//! What was done lately, while latency-sensitive I/O is about: a guess at what reads cost before
+//! they are measured.
 //!
-//! Measuring takes I/O that waits for the device, and whether any waits depends on the very cost
-//! that is not known: where everything is taken for cheap all of it is sent at once. But a device
-//! that is busy for a part of the time takes longer to answer by that part, and did in the busy
-//! part what came back. So its answers tell the cost.
-//!
-//! Beside latency-sensitive I/O, of which few others may be in the device, this is a guess at what
-//! reads cost: others who kept it busy are counted as if they were the class. A guess that is
-//! somewhat too large is what favours latency-sensitive I/O. Else it is an estimate of all that was
-//! never measured.
+//! Measuring takes reads that wait for the device. Beside latency-sensitive I/O few may be in it,
+//! and whether any wait depends on the very cost that is not known. But a device that is busy for a
+//! part of the time takes longer to answer by that part, and did in the busy part what came back;
+//! so its answers tell the cost, if roughly: others who kept it busy are counted as if they were
+//! the class. A guess that is somewhat too large is what favours latency-sensitive I/O.
 
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS};
 use super::windows::Bases;
@@ -21,8 +18,6 @@ const ENOUGH: u64 = 16;
 const DEEP: u64 = 2;
 /// No device is taken to be busy for less than this part.
 const LEAST_BUSY: u64 = 8;
-/// All of the time, where parts of it are given in millionths.
-const WHOLE: u128 = 1_000_000;
 
 /// Sums over ticks, fading.
 #[derive(Debug)]
@@ -60,65 +55,6 @@ impl Lately {
     pub(super) fn is_deep(&self, class: Class) -> bool {
         let sums = self.classes[usize::from(class.0)];
         sums.ios >= ENOUGH && sums.latency >= DEEP * self.ns
-    }
-
-    /// Estimates what kinds cost of which nothing was measured. If both, together they have taken
-    /// the time for which the device was busy. If one, it has taken between what the other leaves
-    /// of that time and all of it, as kinds may use different parts of the device: the geometric
-    /// mean.
-    pub(super) fn estimate(&self, costs: &mut Costs, bases: &Bases) {
-        let kinds = [Kind::Read, Kind::Write];
-        let busy = kinds.map(|kind| self.busy(kind, bases));
-        let Some(part) = busy.into_iter().flatten().max() else {
-            return;
-        };
-        let time = (u128::from(self.ns) * u128::from(part) * u128::from(PER_NS) / WHOLE) as u64;
-        let charged = kinds.map(|kind| self.charged(kind, costs));
-        match kinds.map(|kind| costs.is_any_learnt(kind)) {
-            [true, true] => {}
-            [false, false] => {
-                let all = charged[0].saturating_add(charged[1]);
-                for kind in kinds {
-                    costs.approach(kind, time, all);
-                }
-            }
-            [reads, _] => {
-                let (kind, other) = match reads {
-                    true => (Kind::Write, charged[0]),
-                    false => (Kind::Read, charged[1]),
-                };
-                if busy[kind as usize].is_some() {
-                    let least = time.saturating_sub(other).max(time / LEAST_BUSY);
-                    let mean = (u128::from(least) * u128::from(time)).isqrt() as u64;
-                    costs.approach(kind, mean, charged[kind as usize]);
-                }
-            }
-        }
-    }
-
-    /// What was done of a kind as it is charged now.
-    fn charged(&self, kind: Kind, costs: &Costs) -> u64 {
-        let of_kind = Class::all().filter(|class| class.kind() == kind);
-        let of = |class: Class| self.classes[usize::from(class.0)].ios;
-        let each = of_kind.map(|class| of(class).saturating_mul(costs.at(class)));
-        each.fold(0, u64::saturating_add)
-    }
-
-    /// For what part of the time the device was busy by its answers to one kind, in millionths, if
-    /// several of the kind were in flight all the time.
-    fn busy(&self, kind: Kind, bases: &Bases) -> Option<u64> {
-        let (mut ios, mut latency, mut based) = (0, 0, 0);
-        for class in Class::all().filter(|class| class.kind() == kind) {
-            let sums = self.classes[usize::from(class.0)];
-            ios += sums.ios;
-            latency += sums.latency;
-            based += sums.ios * bases.of(class);
-        }
-        if !bases.is_known(kind) || ios < ENOUGH || latency < DEEP * self.ns {
-            return None;
-        }
-        let waited = latency.saturating_sub(based).max(latency / LEAST_BUSY);
-        Some((u128::from(waited) * WHOLE / u128::from(latency.max(1))) as u64)
     }
 
     /// Guesses at what reads cost by the class that most were of.
@@ -176,56 +112,6 @@ mod tests {
         let cost = costs.at(class) / PER_NS;
         assert!((85_000..115_000).contains(&cost), "{cost}");
         assert!(!costs.is_learnt(class), "a guess is no measurement");
-    }
-
-    /// What reads of 4 KiB and writes of 128 KiB cost after estimates, in nanoseconds.
-    fn estimated(costs: &mut Costs, done: [(Class, u64, u64); 2]) -> [u64; 2] {
-        let mut bases = Bases::new();
-        let mut lately = Lately::new();
-        for (class, _, _) in done {
-            (0..256).for_each(|_| _ = bases.record(class, 100_000));
-        }
-        for _ in 0..40 {
-            let served = |other: Class| {
-                let same = done.iter().find(|(class, _, _)| *class == other);
-                same.map_or((0, 0), |&(_, ios, latency)| (ios, ios * latency))
-            };
-            lately.remember(TICK_NS, Class::all().map(served));
-            lately.estimate(costs, &bases);
-        }
-        done.map(|(class, _, _)| costs.at(class) / PER_NS)
-    }
-
-    #[test]
-    fn what_was_never_measured_has_taken_the_time_in_which_the_device_was_busy() {
-        let read = Class::new(Kind::Read, 4096);
-        let write = Class::new(Kind::Write, 131_072);
-        // 100 us when it is idle, so nine tenths busy: 4.5 ms for 100 reads and 20 writes.
-        let done = [(read, 100, 1_000_000), (write, 20, 1_000_000)];
-        let mut costs = Costs::new();
-        let [reads, writes] = estimated(&mut costs, done);
-        let sum = 100 * reads + 20 * writes;
-        assert!((4_200_000..4_800_000).contains(&sum), "{reads}, {writes}");
-        assert!(!costs.is_learnt(read) && !costs.is_learnt(write));
-
-        // Reads are known to have taken 4 ms: writes 0.56 (an eighth) to 4.5, in the mean 1.6.
-        costs.set(read, 40_000 * PER_NS);
-        let [reads, writes] = estimated(&mut costs, done);
-        assert_eq!(reads, 40_000);
-        assert!((70_000..90_000).contains(&writes), "{writes}");
-
-        costs.set(write, 7_000 * PER_NS);
-        assert_eq!(estimated(&mut costs, done), [40_000, 7_000]);
-    }
-
-    #[test]
-    fn an_estimate_takes_several_in_flight() {
-        let read = Class::new(Kind::Read, 4096);
-        let write = Class::new(Kind::Write, 131_072);
-        let mut costs = Costs::new();
-        let before = [read, write].map(|class| costs.at(class) / PER_NS);
-        let done = [(read, 5, 1_000_000), (write, 1, 1_000_000)];
-        assert_eq!(estimated(&mut costs, done), before);
     }
 
     #[test]

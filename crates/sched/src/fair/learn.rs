@@ -39,10 +39,8 @@ const NEW_PART: u64 = 32;
 /// Classes tried in one round: the most used ones. Others have to make do with what lies between
 /// them until the next.
 const ROUND: usize = 2;
-/// Rounds are at least so far apart, and so many times as far as the last one was long: on a slow
-/// device probes take long, and others wait meanwhile.
+/// Rounds are at least so far apart.
 const REST_NS: u64 = 300_000_000;
-const REST_ROUNDS: u64 = 2;
 /// Ticks of competition after which everything has been tried that can be: some rounds.
 const LONG_CONTENDED: u32 = 100;
 
@@ -94,8 +92,7 @@ pub(super) struct Learner {
     measured: [u64; CLASSES],
     fresh: [u64; CLASSES],
     wrote: u64,
-    /// When this round began, or the last one, and when the next may.
-    round_began: u64,
+    /// When the next round may begin.
     rested: u64,
     hopeless: [u64; CLASSES],
     pause: [u64; CLASSES],
@@ -124,7 +121,6 @@ impl Learner {
             measured: [0; CLASSES],
             fresh: [0; CLASSES],
             wrote: 0,
-            round_began: 0,
             rested: 0,
             hopeless: [0; CLASSES],
             pause: [0; CLASSES],
@@ -212,8 +208,6 @@ impl Learner {
             // Only now: what was served has been charged at what was believed until here.
             if scene.latency_sensitive {
                 self.lately.guess(costs, bases);
-            } else if before == Phase::Open && self.phase == Phase::Open {
-                self.lately.estimate(costs, bases);
             }
         } else if self.phase != Phase::Open {
             // Nothing happened for a while: whoever was tried has gone.
@@ -301,7 +295,6 @@ impl Learner {
             self.queue |= next.map_or(0, |class| 1 << class.0);
         }
         if self.queue != 0 {
-            self.round_began = now;
             self.next_probe(now, bases);
         }
     }
@@ -369,7 +362,7 @@ impl Learner {
     fn next_probe(&mut self, now: u64, bases: &mut Bases) {
         if self.queue == 0 {
             self.phase = Phase::Open;
-            self.rested = now + REST_NS.max(REST_ROUNDS * (now - self.round_began));
+            self.rested = now + REST_NS;
             return;
         }
         let class = Class(31 - self.queue.leading_zeros() as u8);

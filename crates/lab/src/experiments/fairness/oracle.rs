@@ -343,6 +343,7 @@ mod tests {
         let found = |claim| claimed(&scene, &facts, &all, 0, claim).fraction;
         let all = [found(40), found(15), found(5)].map(f64::to_bits);
         assert_eq!(all, [0.5, 1.0, f64::INFINITY].map(f64::to_bits));
-        assert_eq!(facts.deep(&scene), [] as [usize; 0]);
+        // The first reaches by itself what the device does.
+        assert_eq!(facts.deep(&scene), [0]);
     }
 }
