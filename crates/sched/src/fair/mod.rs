@@ -319,7 +319,7 @@ impl Policy for Fair {
         if let Some(guarantee) = &mut tenant.guarantee {
             guarantee.charge(now, kind, place.bytes);
         }
-        tenant.send(kind, place.bytes, u64::from(load));
+        tenant.send(place.lane, kind, place.bytes, u64::from(load));
         if tenant.is_claiming(self.active_weight) {
             self.put_claims(number);
         }
@@ -362,8 +362,7 @@ impl Policy for Fair {
         self.in_flight[kind] -= 1;
         self.of_lane[place.lane as usize] -= 1;
         let tenant = &mut self.tenants[number];
-        tenant.in_flight -= 1;
-        tenant.load[kind] -= load;
+        tenant.receive(place.lane, place.kind, load);
         if outcome.ok && place.bytes > 0 {
             let latency = outcome.latency.as_ns();
             let lane = [Lane::Read, Lane::Write][kind];

@@ -245,7 +245,7 @@ impl Fair {
         place.load = load;
         place.state = State::Dispatched;
         let tenant = &mut self.tenants[place.tenant];
-        tenant.send(kind, bytes, u64::from(load));
+        tenant.send(lane, kind, bytes, u64::from(load));
         tenant.classes |= 1 << class.0;
         if place.paid {
             return;

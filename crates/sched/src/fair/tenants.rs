@@ -66,7 +66,7 @@ pub(super) struct Tenant {
     pub(super) lanes: [Queue; 4],
     pub(super) queued: u32,
     pub(super) in_flight: u32,
-    /// Load in flight, by kind.
+    /// Load in flight, by kind, that it has a share for: all but what is done in the background.
     pub(super) load: [u64; 2],
     /// Whether it counts as waiting with nothing queued, by kind.
     pub(super) claims: [bool; 2],
@@ -188,13 +188,24 @@ impl Tenant {
 
     /// An I/O of it goes to the device.
     #[inline]
-    pub(super) fn send(&mut self, kind: Kind, bytes: u64, load: u64) {
+    pub(super) fn send(&mut self, lane: Lane, kind: Kind, bytes: u64, load: u64) {
         self.usual_load += load;
         self.usual_load -= self.usual_load >> 4;
         self.usual_bytes += bytes.min(1 << 40);
         self.usual_bytes -= self.usual_bytes >> 4;
         self.in_flight += 1;
-        self.load[kind as usize] += load;
+        if lane != Lane::Background {
+            self.load[kind as usize] += load;
+        }
+    }
+
+    /// An I/O of it has ended.
+    #[inline]
+    pub(super) fn receive(&mut self, lane: Lane, kind: Kind, load: u64) {
+        self.in_flight -= 1;
+        if lane != Lane::Background {
+            self.load[kind as usize] -= load;
+        }
     }
 
     /// Whether it counts as waiting with nothing queued, by kind, beside others of so much weight

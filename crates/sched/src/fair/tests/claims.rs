@@ -6,7 +6,12 @@ use alloc::vec::Vec;
 
 use super::machine::{Device, Worker, reader, run};
 use super::*;
-use crate::{Ask, Class, Op};
+use crate::Class;
+
+const DONE: Outcome = Outcome {
+    latency: Duration::from_us(200),
+    ok: true,
+};
 
 /// Has eight times the weight of the others. With 20 reads in flight it has half of the device
 /// where others fill the window, which is 40 here.
@@ -55,17 +60,6 @@ fn who_had_more_than_its_share_is_level_with_who_comes_later() {
     }
 }
 
-fn read(id: u32, tenant: u32) -> Ask {
-    Ask {
-        id: IoId(id),
-        tenant: TenantId(tenant),
-        class: Class::Throughput,
-        op: Op::Read,
-        bytes: 4096,
-        lba: 0,
-    }
-}
-
 /// Sends what may go; the ids, and what is to be done then.
 fn sent(fair: &mut Fair, now: Time) -> (Vec<u32>, Next) {
     let mut sent = vec![];
@@ -77,39 +71,41 @@ fn sent(fair: &mut Fair, now: Time) -> (Vec<u32>, Next) {
     }
 }
 
-/// What the one has in flight never comes back, and no event would come.
-#[test]
-fn nobody_is_held_for_good_by_who_waits_for_a_device_that_does_not_answer() {
+/// After a second of these workers, with nothing queued or in flight; and when.
+fn at_rest(workers: &[Worker]) -> (Fair, Time) {
     let mut fair = heavy_first();
-    let workers = [heavy(30), deep(2, Duration::ZERO)];
     let mut device = Device::new(8, 80_000, 80_000);
-    run(&mut fair, &mut device, &workers, ms(1000), 1);
-    // What was left in flight and queued is done.
+    run(&mut fair, &mut device, workers, ms(1000), 1);
     let mut now = Time::ZERO + ms(1001);
-    let latency = Duration::from_us(200);
-    let outcome = Outcome { latency, ok: true };
     while fair.queued > 0 || fair.in_flight[0] > 0 {
-        now += latency;
+        now += DONE.latency;
         for id in 0..fair.places.len() as u32 {
             let place = fair.places[id as usize];
             if place.state == State::Dispatched {
                 let tenant = fair.tenants[place.tenant].id.0;
-                fair.complete(now, &read(id, tenant), outcome);
+                fair.complete(now, &read(id, tenant, 4096), DONE);
             }
         }
         sent(&mut fair, now);
     }
-    (0..30).for_each(|id| fair.arrive(now, read(id, 1)));
+    (fair, now)
+}
+
+/// What the one has in flight never comes back, and no event would come.
+#[test]
+fn nobody_is_held_for_good_by_who_waits_for_a_device_that_does_not_answer() {
+    let (mut fair, mut now) = at_rest(&[heavy(30), deep(2, Duration::ZERO)]);
+    (0..30).for_each(|id| fair.arrive(now, read(id, 1, 4096)));
     assert_eq!(sent(&mut fair, now).0.len(), 30);
-    (1000..1100).for_each(|id| fair.arrive(now, read(id, 2)));
+    (1000..1100).for_each(|id| fair.arrive(now, read(id, 2, 4096)));
     // The other gets its I/O back, one every 10 us, until it is ahead by all that it may be.
     let (others, mut next) = sent(&mut fair, now);
     let mut others: VecDeque<u32> = others.into();
     while let Some(id) = others.pop_front() {
         assert!(now < Time::ZERO + ms(2000), "it is never held");
         now += Duration::from_us(10);
-        fair.complete(now, &read(id, 2), outcome);
-        fair.arrive(now, read(id, 2));
+        fair.complete(now, &read(id, 2, 4096), DONE);
+        fair.arrive(now, read(id, 2, 4096));
         let (more, then) = sent(&mut fair, now);
         others.extend(more);
         next = then;
@@ -124,4 +120,20 @@ fn nobody_is_held_for_good_by_who_waits_for_a_device_that_does_not_answer() {
         };
         (more, next) = sent(&mut fair, now);
     }
+}
+
+/// What is done in the background has no share that it could have too little of.
+#[test]
+fn background_io_in_flight_holds_nobody() {
+    let (mut fair, now) = at_rest(&[deep(2, Duration::ZERO)]);
+    let background = |id| Ask {
+        class: Class::Background,
+        ..read(id, 1, 4096)
+    };
+    (0..30).for_each(|id| fair.arrive(now, background(id)));
+    assert_eq!(sent(&mut fair, now).0.len(), 30);
+    // Its tag is where it began, and the other's is a second later.
+    (1000..1100).for_each(|id| fair.arrive(now, read(id, 2, 4096)));
+    let others = sent(&mut fair, now).0.len();
+    assert!(others >= 4, "{others} of a hundred");
 }

@@ -33,6 +33,17 @@ fn ms(ms: u64) -> Duration {
     Duration::from_ms(ms)
 }
 
+fn read(id: u32, tenant: u32, bytes: u64) -> Ask {
+    Ask {
+        id: IoId(id),
+        tenant: TenantId(tenant),
+        class: crate::Class::Throughput,
+        op: crate::Op::Read,
+        bytes,
+        lba: 0,
+    }
+}
+
 fn close(one: f64, other: f64, percent: f64) -> bool {
     (one / other - 1.0).abs() * 100.0 <= percent
 }

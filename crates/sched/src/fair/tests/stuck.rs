@@ -9,7 +9,7 @@ use super::super::learn::Phase;
 use super::super::tenants::{Lane, NONE};
 use super::machine::{Device, Worker, reader, run, writer};
 use super::{Fair, ms};
-use crate::{Ask, Class, Credit, IoId, Next, Op, Outcome, Policy, Rates, Share, TenantId};
+use crate::{Ask, Class, Credit, IoId, Next, Outcome, Policy, Rates, Share, TenantId};
 
 /// Two that hear the same: one as it is, one that has to look each time.
 struct Twins {
@@ -150,14 +150,7 @@ fn who_remembers_that_nothing_may_go_decides_as_who_looks() {
 
 /// Reads of two tenants.
 fn read(id: u32, bytes: u64) -> Ask {
-    Ask {
-        id: IoId(id),
-        tenant: TenantId(1 + id % 2),
-        class: Class::Throughput,
-        op: Op::Read,
-        bytes,
-        lba: 0,
-    }
+    super::read(id, 1 + id % 2, bytes)
 }
 
 #[test]
