@@ -50,7 +50,8 @@ impl Shared {
         })
     }
 
-    /// Waits until no other task changes the record; nobody else does while the turn is held.
+    /// Waits until no other task changes the record, and keeps others from it while the turn is
+    /// held.
     ///
     /// # Errors
     /// The array is closed: its devices may be somebody else's.
@@ -63,7 +64,7 @@ impl Shared {
         }
     }
 
-    /// Ends all changes of the record: none is under way when this ends, and none comes later.
+    /// Ends all changes of the record: none is in progress when this ends, and none comes later.
     pub(super) async fn end_changes(&self) {
         self.closed.set(true);
         self.changing.acquire(1).await;

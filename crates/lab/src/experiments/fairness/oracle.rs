@@ -263,6 +263,16 @@ mod tests {
         Tried { fraction, got }
     }
 
+    fn scene(tenants: Vec<Tenant>) -> Scene {
+        Scene {
+            profile: flashyard_flash::Profile::named("dct983").expect("it ships"),
+            capacity: 1 << 30,
+            condition: flashyard_flash::ssd::Condition::Clean,
+            paths: Vec::new(),
+            tenants,
+        }
+    }
+
     #[test]
     fn the_fraction_is_found_at_which_the_least_has_most() {
         for peak in [0.2, 0.5, 1.0, 1.34, 7.0] {
@@ -282,13 +292,7 @@ mod tests {
         let reader = Tenant::closed(1, true, &[4096], 32);
         let mut limited = reader.clone();
         limited.limit.bytes = Some(10_000_000);
-        let scene = Scene {
-            profile: flashyard_flash::Profile::named("dct983").expect("it ships"),
-            capacity: 1 << 30,
-            condition: flashyard_flash::ssd::Condition::Clean,
-            paths: Vec::new(),
-            tenants: vec![limited, reader],
-        };
+        let scene = scene(vec![limited, reader]);
         let spans = Spans {
             warm_up: Duration::from_ms(5),
             measured: Duration::from_ms(10),
@@ -302,13 +306,7 @@ mod tests {
     #[test]
     fn who_reaches_what_the_device_does_is_deep_however_large_its_share() {
         let tenant = Tenant::closed(1, true, &[4096], 16);
-        let scene = Scene {
-            profile: flashyard_flash::Profile::named("dct983").expect("it ships"),
-            capacity: 1 << 30,
-            condition: flashyard_flash::ssd::Condition::Clean,
-            paths: Vec::new(),
-            tenants: vec![tenant; 3],
-        };
+        let scene = scene(vec![tenant; 3]);
         let facts = |shares: [f64; 3], solo: [f64; 3]| Facts {
             alone: vec![100.0; 3],
             shares: shares.to_vec(),
@@ -323,13 +321,7 @@ mod tests {
     #[test]
     fn those_that_ask_for_little_may_cost_no_more_than_the_claim() {
         let tenant = Tenant::closed(1, true, &[4096], 1);
-        let scene = Scene {
-            profile: flashyard_flash::Profile::named("dct983").expect("it ships"),
-            capacity: 1 << 30,
-            condition: flashyard_flash::ssd::Condition::Clean,
-            paths: Vec::new(),
-            tenants: vec![tenant; 2],
-        };
+        let scene = scene(vec![tenant; 2]);
         let facts = Facts {
             alone: vec![100.0, 100.0],
             shares: vec![50.0, 50.0],
