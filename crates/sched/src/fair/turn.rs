@@ -143,6 +143,7 @@ impl Fair {
         matches!(place.lane, Lane::Read | Lane::Write)
             && self.learner.phase() == Phase::Open
             && self.claims[other as usize].is_empty()
+            && self.claims[place.kind as usize].least() >= self.tenants[place.tenant].tag
             && self.may_go(now, place.kind)
     }
 

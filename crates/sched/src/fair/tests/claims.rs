@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 
 use super::machine::{Device, Worker, reader, run};
 use super::*;
-use crate::Class;
 
 const DONE: Outcome = Outcome {
     latency: Duration::from_us(200),
@@ -45,6 +44,27 @@ fn others_of_the_same_kind_wait_for_who_has_less_than_its_share() {
         assert!(rates[0] > 0.72 * sum, "{rates:?} (seed {seed})");
         // All 100,000 that the device does.
         assert!(sum > 90_000.0, "{rates:?} (seed {seed})");
+    }
+}
+
+/// The window would have room for all that both have, so nothing waits for it.
+#[test]
+fn who_fits_into_the_window_waits_too() {
+    for seed in 0..4 {
+        let few = Worker {
+            depth: 14,
+            ..reader(2)
+        };
+        let mut fair = heavy_first();
+        // With so few in flight it is never measured.
+        let class = super::super::costs::Class::new(Kind::Read, 4096);
+        fair.costs.set(class, 10_000 * PER_NS);
+        let mut device = Device::new(8, 80_000, 80_000);
+        let done = run(&mut fair, &mut device, &[heavy(24), few], ms(2000), seed);
+        let rates = rates(&done, 2, ms(1000), ms(2000));
+        let sum: f64 = rates.iter().sum();
+        // Eight ninths are its share; of 38 in flight it has 24.
+        assert!(rates[0] > 0.8 * sum, "{rates:?} (seed {seed})");
     }
 }
 
