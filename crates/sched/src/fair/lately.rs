@@ -62,8 +62,9 @@ impl Lately {
     /// Estimates what kinds cost of which nothing was measured. If both, together they have taken
     /// the time for which the device was busy. If one, it has taken between what the other leaves
     /// of that time and all of it, as kinds may use different parts of the device: the geometric
-    /// mean.
-    pub(super) fn estimate(&self, costs: &mut Costs, bases: &Bases) {
+    /// mean. Beside latency-sensitive I/O (`sensitive`) each has taken all of it: what is somewhat
+    /// too much favours that.
+    pub(super) fn estimate(&self, costs: &mut Costs, bases: &Bases, sensitive: bool) {
         let kinds = [Kind::Read, Kind::Write];
         let busy = kinds.map(|kind| self.busy(kind, bases));
         let Some(part) = busy.into_iter().flatten().max() else {
@@ -71,24 +72,24 @@ impl Lately {
         };
         let time = (u128::from(self.ns) * u128::from(part) * u128::from(PER_NS) / WHOLE) as u64;
         let charged = kinds.map(|kind| self.charged(kind, costs));
-        match kinds.map(|kind| costs.is_any_learnt(kind)) {
-            [true, true] => {}
-            [false, false] => {
-                let all = charged[0].saturating_add(charged[1]);
-                for kind in kinds {
-                    costs.approach(kind, time, all);
-                }
+        let known = kinds.map(|kind| costs.is_any_learnt(kind));
+        if known == [false; 2] && !sensitive {
+            let all = charged[0].saturating_add(charged[1]);
+            for kind in kinds {
+                costs.approach(kind, time, all);
             }
-            [reads, _] => {
-                let (kind, other) = match reads {
-                    true => (Kind::Write, charged[0]),
-                    false => (Kind::Read, charged[1]),
+            return;
+        }
+        for (kind, other) in [(Kind::Read, Kind::Write), (Kind::Write, Kind::Read)] {
+            if busy[kind as usize].is_some() {
+                let least = match sensitive {
+                    true => time,
+                    false => time
+                        .saturating_sub(charged[other as usize])
+                        .max(time / LEAST_BUSY),
                 };
-                if busy[kind as usize].is_some() {
-                    let least = time.saturating_sub(other).max(time / LEAST_BUSY);
-                    let mean = (u128::from(least) * u128::from(time)).isqrt() as u64;
-                    costs.approach(kind, mean, charged[kind as usize]);
-                }
+                let mean = (u128::from(least) * u128::from(time)).isqrt() as u64;
+                costs.approach(kind, mean, charged[kind as usize]);
             }
         }
     }
@@ -150,7 +151,7 @@ mod tests {
             (0..256).for_each(|_| _ = bases.record(class, 100_000));
         }
         let lately = after(&done);
-        (0..40).for_each(|_| lately.estimate(costs, &bases));
+        (0..40).for_each(|_| lately.estimate(costs, &bases, false));
         done.map(|(class, _, _)| costs.at(class) / PER_NS)
     }
 
@@ -180,6 +181,20 @@ mod tests {
 
         costs.set(LARGE_WRITE, 7_000 * PER_NS);
         assert_eq!(estimated(&mut costs, done), [40_000, 7_000]);
+    }
+
+    #[test]
+    fn beside_latency_sensitive_io_each_kind_has_taken_all_of_it() {
+        let mut bases = Bases::new();
+        for class in [READ, LARGE_WRITE] {
+            (0..256).for_each(|_| _ = bases.record(class, 100_000));
+        }
+        let lately = after(&[(READ, 100, 1_000_000), (LARGE_WRITE, 20, 1_000_000)]);
+        let mut costs = Costs::new();
+        (0..40).for_each(|_| lately.estimate(&mut costs, &bases, true));
+        let [read, write] = [READ, LARGE_WRITE].map(|class| costs.at(class) / PER_NS);
+        assert!((42_000..48_000).contains(&read), "{read}");
+        assert!((210_000..240_000).contains(&write), "{write}");
     }
 
     #[test]
