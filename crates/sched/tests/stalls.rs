@@ -16,9 +16,9 @@ const DEPTH: u32 = 8;
 const WARM: Duration = Duration::from_ms(1200);
 /// From [`WARM`] on writes stand still for so long.
 const STALL: Duration = Duration::from_ms(200);
-/// How long is looked at what a stall does, and at what is allocated: writes are measured again
-/// after 5.6 s.
+/// What a stall does is looked at for so long from [`WARM`] on.
 const AFTER: Duration = Duration::from_secs(1);
+/// What is allocated, for so long: writes are measured again after 5.6 s.
 const WHOLE: Duration = Duration::from_secs(6);
 
 /// Counts what is allocated in it.

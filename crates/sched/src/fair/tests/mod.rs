@@ -447,8 +447,8 @@ fn what_a_limit_lets_through_is_not_taken_for_what_the_device_does() {
         let mut device = Device::new(8, 80_000, 80_000);
         run(&mut fair, &mut device, &[limited, writer(2)], ms(2000), 1);
         let [small, large] = [4096, 65_536].map(|bytes| fair.costs.of(Kind::Write, bytes) / PER_NS);
-        // It does 100,000 a second of either; the large ones are guessed from the small ones, six
-        // times as much as in the prior.
+        // It does 100,000 a second of either; the large ones are guessed from the small ones: six
+        // times as much, as in the prior.
         assert!(
             (8_000..13_000).contains(&small) && large < 7 * small,
             "{small} ns, {large} ns (limit {limit})"
