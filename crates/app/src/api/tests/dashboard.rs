@@ -8,7 +8,7 @@ use super::sockets::Rig;
 
 /// All that comes back, headers in small letters.
 fn get(rig: &Rig, path: &str, more: &str) -> (String, String) {
-    let answer = rig.tell(
+    let answer = rig.request(
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n")
             .as_bytes(),
     );

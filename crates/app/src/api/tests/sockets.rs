@@ -77,6 +77,14 @@ impl Rig {
         rest(&stream)
     }
 
+    /// Sends a request that is the last one of its connection, and gives the answer. Who closes its
+    /// half, as [`Rig::tell`] does, may be taken for one who has gone before the answer is there.
+    pub(super) fn request(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(bytes).expect("it is read");
+        rest(&stream)
+    }
+
     pub(super) fn executed(&self) -> usize {
         self.executed.load(Ordering::SeqCst)
     }
