@@ -120,11 +120,11 @@ pub(super) struct Costs {
     learnt: [bool; CLASSES],
 }
 
-/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a sixth as many writes and
-/// a quarter as many bytes written. Wrong for every drive; but writes in the background may never
-/// come to be measured, and are not to be taken for cheap because the drive's buffer takes them.
-/// What stays of it is the shape.
-const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (10_000, 5_000)];
+/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a fifth as many writes and
+/// half as many bytes written. Wrong for every drive, and of no matter after the first tenth of a
+/// second of load; but writes in the background may never come to be measured, and are not to be
+/// taken for cheap because the drive's buffer takes them.
+const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (10_000, 2_500)];
 
 impl Costs {
     pub(super) fn new() -> Self {
@@ -213,9 +213,7 @@ impl Costs {
         }
         let alone = free.iter().filter(|&&free| free).count() == 1;
         if sum(&free) < total / 2 {
-            for (size, free) in free.iter_mut().enumerate() {
-                *free = size == own || charged[size] >= total / 8;
-            }
+            free = charged.map(|charged| charged >= total / 8);
         }
         // In millionths of all: what was charged for these, and the time that there was for them.
         let believed = (u128::from(sum(&free)) * 1_000_000 / u128::from(total)) as u64;
@@ -242,17 +240,19 @@ impl Costs {
         }
     }
 
-    /// While nothing of a kind was measured: moves all its costs a quarter of the way to where what
-    /// was charged `charged` costs `real`.
-    pub(super) fn approach(&mut self, kind: Kind, real: u64, charged: u64) {
-        if self.is_any_learnt(kind) || charged == 0 {
+    /// While no reads were measured: moves all their costs a quarter of the way to where `class`
+    /// costs `cost`.
+    pub(super) fn suppose(&mut self, class: Class, cost: u64) {
+        if self.is_any_learnt(Kind::Read) {
             return;
         }
-        let (real, charged) = (u128::from(real), u128::from(charged));
-        for place in &mut self.curve[kind as usize * SIZES..][..SIZES] {
-            let scaled = u128::from(*place) * (3 * charged + real) / (4 * charged);
+        let believed = u128::from(self.at(class));
+        let cost = u128::from(cost.clamp(LEAST, MOST));
+        for place in &mut self.curve[..SIZES] {
+            let scaled = u128::from(*place) * (3 * believed + cost) / (4 * believed);
             *place = u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST);
         }
+        self.complete_curve(Kind::Write);
     }
 
     pub(super) fn is_any_learnt(&self, kind: Kind) -> bool {
@@ -267,9 +267,7 @@ impl Costs {
     }
 
     /// Sets the sizes that were never measured by those that were: on the line between two, else in
-    /// proportion to the prior. While no writes were, reads tell half of what they cost: they are
-    /// the geometric mean of the prior and of what is to reads as in the prior. A drive with slow
-    /// reads may have a buffer, and one with fast reads slow programs.
+    /// proportion to the prior. While no writes were, they are to reads as in the prior.
     fn complete_curve(&mut self, kind: Kind) {
         let first = kind as usize * SIZES;
         let (fixed, unit) = PRIOR[kind as usize];
@@ -293,10 +291,9 @@ impl Costs {
                 }
                 (None, None) => {
                     let reads = PRIOR[0].0 + PRIOR[0].1;
-                    let as_reads =
+                    let scaled =
                         u128::from(prior(size)) * u128::from(self.curve[0]) / u128::from(reads);
-                    let mean = (as_reads * u128::from(prior(size) * PER_NS)).isqrt();
-                    u64::try_from(mean).unwrap_or(MOST).clamp(LEAST, MOST)
+                    u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST)
                 }
             };
         }
@@ -345,32 +342,6 @@ mod tests {
             found[0].abs_diff(6_250) < 20 && found[1].abs_diff(31_875) < 80,
             "{found:?}"
         );
-    }
-
-    /// Else it would never be known, and be tried again and again.
-    #[test]
-    fn a_size_that_was_tried_is_known_however_little_of_all_it_is() {
-        let mut costs = Costs::new();
-        let small = Class::new(Kind::Read, 4096);
-        let mut charged = [0; SIZES];
-        (charged[0], charged[4]) = (50_000, 950_000);
-        costs.correct_mix(small, &charged, 1_000_000, 4);
-        assert!(costs.is_learnt(small));
-    }
-
-    /// Reads of a hundredth of the speed are those of a drive whose writes have a tenth.
-    #[test]
-    fn reads_tell_half_of_what_writes_cost() {
-        let mut costs = Costs::new();
-        let write = |costs: &Costs| costs.of(Kind::Write, 128 << 10);
-        let before = write(&costs);
-        let read = Class::new(Kind::Read, 4096);
-        costs.set(read, 100 * costs.at(read));
-        let times = write(&costs) / before;
-        assert!((9..=10).contains(&times), "{times}");
-        costs.set(Class::new(Kind::Write, 128 << 10), before);
-        costs.set(read, costs.at(read) / 4);
-        assert_eq!(write(&costs), before, "it is known");
     }
 
     #[test]

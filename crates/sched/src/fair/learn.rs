@@ -206,8 +206,8 @@ impl Learner {
             }
             ended = before != Phase::Open && self.phase == Phase::Open;
             // Only now: what was served has been charged at what was believed until here.
-            if before == Phase::Open && self.phase == Phase::Open {
-                self.lately.estimate(costs, bases, scene.latency_sensitive);
+            if scene.latency_sensitive {
+                self.lately.guess(costs, bases);
             }
         } else if self.phase != Phase::Open {
             // Nothing happened for a while: whoever was tried has gone.

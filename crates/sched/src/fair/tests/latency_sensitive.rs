@@ -188,7 +188,7 @@ fn kinds_go_by_turns_though_one_was_never_measured() {
         ..reader(1)
     };
     let few = Worker {
-        depth: 4,
+        depth: 6,
         ..reader(2)
     };
     let many = Worker {
