@@ -161,7 +161,7 @@ fn rows_of_own(played: &Observed) -> Vec<Vec<Value>> {
     let others = (writers > 0).then(|| {
         let label = Group::of(writers, Kind::WRITE_4K).label();
         let rates = [played.others(), Value::Missing];
-        row(label, "programmes", rates, [const { Value::Missing }; 5])
+        row(label, "programs", rates, [const { Value::Missing }; 5])
     });
     [reader].into_iter().chain(others).collect()
 }

@@ -64,7 +64,7 @@ impl Order {
     pub(in crate::experiments) fn label(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
-            Self::FifoVarying => "fifo, programmes vary",
+            Self::FifoVarying => "fifo, programs vary",
             Self::ReadsFirst => "reads first",
             Self::Suspend => "suspend",
         }
