@@ -103,7 +103,7 @@ impl Terminal {
 
     /// Waits for the end; the terminal has to be as it was.
     fn ends(mut self, status: i32) {
-        // First what is waited for no longer than `LONG`: it does not end before that.
+        // The wait for the screen is limited, the one for the process is not.
         self.until(|screen| !screen.alternate_screen() && !screen.hide_cursor());
         let ended = self.child.wait().expect("it was ours");
         assert_eq!(ended.code(), Some(status), "{}", self.text());
