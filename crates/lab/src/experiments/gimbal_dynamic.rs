@@ -95,7 +95,7 @@ const PROMISES: [Promise; 2] = [
         },
     },
     Promise {
-        wanted: "Under `fair` nobody has less than 0.95 of the mean of all after that",
+        wanted: "Under `fair` no tenant has less than 0.95 of the mean of all after that",
         judge: |rows| {
             let steps = rows
                 .with("policy", "fair")
