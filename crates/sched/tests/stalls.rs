@@ -16,6 +16,10 @@ const DEPTH: u32 = 8;
 const WARM: Duration = Duration::from_ms(1200);
 /// From [`WARM`] on writes stand still for so long.
 const STALL: Duration = Duration::from_ms(200);
+/// What a stall does is looked at for so long from [`WARM`] on.
+const AFTER: Duration = Duration::from_secs(1);
+/// What is allocated, for so long: writes are measured again after 5.6 s.
+const WHOLE: Duration = Duration::from_secs(6);
 
 /// Counts what is allocated in it.
 fn counted<T>(taken: &mut u64, decide: impl FnOnce() -> T) -> T {
@@ -54,8 +58,8 @@ fn ask(id: u32) -> Ask {
 }
 
 struct Seen {
-    /// After [`WARM`]: allocations of the policy, measurements of costs, and the longest time
-    /// without a read.
+    /// After [`WARM`]: allocations of the policy, measurements of costs, and in [`AFTER`] the
+    /// longest time without a read.
     taken: u64,
     probes: u64,
     longest: Duration,
@@ -76,7 +80,7 @@ fn run() -> Seen {
     let mut longest = Duration::ZERO;
     let mut last_read = Time::ZERO;
     while let Some((now, event)) = events.pop() {
-        if now > warm + Duration::from_secs(1) {
+        if now > warm + WHOLE {
             break;
         }
         if now < warm {
@@ -91,7 +95,7 @@ fn run() -> Seen {
                 };
                 counted(&mut taken, || fair.complete(now, &io, outcome));
                 if io.op == Op::Read {
-                    if last_read > warm {
+                    if last_read > warm && now < warm + AFTER {
                         longest = longest.max(now.since(last_read));
                     }
                     last_read = now;

@@ -120,11 +120,11 @@ pub(super) struct Costs {
     learnt: [bool; CLASSES],
 }
 
-/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a fifth as many writes and
-/// half as many bytes written. Wrong for every drive, and of no matter after the first tenth of a
-/// second of load; but writes in the background may never come to be measured, and are not to be
-/// taken for cheap because the drive's buffer takes them.
-const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (10_000, 2_500)];
+/// Before anything is known: 400,000 reads of 4 KiB a second or 3 GB/s, a sixth as many writes and
+/// a quarter as many bytes written. Wrong for every drive; but writes in the background may never
+/// come to be measured, and are not to be taken for cheap because the drive's buffer takes them.
+/// What stays of it is the shape.
+const PRIOR: [(u64, u64); 2] = [(1_250, 1_250), (10_000, 5_000)];
 
 impl Costs {
     pub(super) fn new() -> Self {
@@ -213,7 +213,9 @@ impl Costs {
         }
         let alone = free.iter().filter(|&&free| free).count() == 1;
         if sum(&free) < total / 2 {
-            free = charged.map(|charged| charged >= total / 8);
+            for (size, free) in free.iter_mut().enumerate() {
+                *free = size == own || charged[size] >= total / 8;
+            }
         }
         // In millionths of all: what was charged for these, and the time that there was for them.
         let believed = (u128::from(sum(&free)) * 1_000_000 / u128::from(total)) as u64;
@@ -243,16 +245,23 @@ impl Costs {
     /// While no reads were measured: moves all their costs a quarter of the way to where `class`
     /// costs `cost`.
     pub(super) fn suppose(&mut self, class: Class, cost: u64) {
-        if self.is_any_learnt(Kind::Read) {
+        self.approach(Kind::Read, cost.clamp(LEAST, MOST), self.at(class));
+        if !self.is_any_learnt(Kind::Read) {
+            self.complete_curve(Kind::Write);
+        }
+    }
+
+    /// While nothing of a kind was measured: moves all its costs a quarter of the way to where what
+    /// was charged `charged` costs `real`.
+    pub(super) fn approach(&mut self, kind: Kind, real: u64, charged: u64) {
+        if self.is_any_learnt(kind) || charged == 0 {
             return;
         }
-        let believed = u128::from(self.at(class));
-        let cost = u128::from(cost.clamp(LEAST, MOST));
-        for place in &mut self.curve[..SIZES] {
-            let scaled = u128::from(*place) * (3 * believed + cost) / (4 * believed);
+        let (real, charged) = (u128::from(real), u128::from(charged));
+        for place in &mut self.curve[kind as usize * SIZES..][..SIZES] {
+            let scaled = u128::from(*place) * (3 * charged + real) / (4 * charged);
             *place = u64::try_from(scaled).unwrap_or(MOST).clamp(LEAST, MOST);
         }
-        self.complete_curve(Kind::Write);
     }
 
     pub(super) fn is_any_learnt(&self, kind: Kind) -> bool {
@@ -342,6 +351,17 @@ mod tests {
             found[0].abs_diff(6_250) < 20 && found[1].abs_diff(31_875) < 80,
             "{found:?}"
         );
+    }
+
+    /// Else it would never be known, and be tried again and again.
+    #[test]
+    fn a_size_that_was_tried_is_known_however_little_of_all_it_is() {
+        let mut costs = Costs::new();
+        let small = Class::new(Kind::Read, 4096);
+        let mut charged = [0; SIZES];
+        (charged[0], charged[4]) = (50_000, 950_000);
+        costs.correct_mix(small, &charged, 1_000_000, 4);
+        assert!(costs.is_learnt(small));
     }
 
     #[test]

@@ -16,8 +16,11 @@ const FADE: u64 = 8;
 const ENOUGH: u64 = 16;
 /// Least mean number under way: more than one who asks for one thing at a time.
 const DEEP: u64 = 2;
-/// No device is taken to be busy for less than this part.
+/// One that was busy for less than this part says nothing of costs, and no kind is taken to have
+/// needed less of the busy time.
 const LEAST_BUSY: u64 = 8;
+/// All of the time, where parts of it are given in millionths.
+const WHOLE: u128 = 1_000_000;
 
 /// Sums over ticks, fading.
 #[derive(Debug)]
@@ -55,6 +58,62 @@ impl Lately {
     pub(super) fn is_deep(&self, class: Class) -> bool {
         let sums = self.classes[usize::from(class.0)];
         sums.ios >= ENOUGH && sums.latency >= DEEP * self.ns
+    }
+
+    /// Estimates what kinds cost of which nothing was measured. If both, together they have taken
+    /// the time for which the device was busy. If one, it has taken between what the other leaves
+    /// of that time and all of it, as kinds may use different parts of the device: the geometric
+    /// mean.
+    pub(super) fn estimate(&self, costs: &mut Costs, bases: &Bases) {
+        let kinds = [Kind::Read, Kind::Write];
+        let busy = kinds.map(|kind| self.busy(kind, bases));
+        let Some(part) = busy.into_iter().flatten().max() else {
+            return;
+        };
+        let time = (u128::from(self.ns) * u128::from(part) * u128::from(PER_NS) / WHOLE) as u64;
+        let charged = kinds.map(|kind| self.charged(kind, costs));
+        if kinds.iter().all(|&kind| !costs.is_any_learnt(kind)) {
+            let all = charged[0].saturating_add(charged[1]);
+            for kind in kinds {
+                costs.approach(kind, time, all);
+            }
+            return;
+        }
+        for (kind, other) in [(Kind::Read, Kind::Write), (Kind::Write, Kind::Read)] {
+            if busy[kind as usize].is_some() {
+                let rest = time.saturating_sub(charged[other as usize]);
+                let least = rest.max(time / LEAST_BUSY);
+                let mean = (u128::from(least) * u128::from(time)).isqrt() as u64;
+                costs.approach(kind, mean, charged[kind as usize]);
+            }
+        }
+    }
+
+    /// What was done of a kind as it is charged now.
+    fn charged(&self, kind: Kind, costs: &Costs) -> u64 {
+        let of_kind = Class::all().filter(|class| class.kind() == kind);
+        let of = |class: Class| self.classes[usize::from(class.0)].ios;
+        let each = of_kind.map(|class| of(class).saturating_mul(costs.at(class)));
+        each.fold(0, u64::saturating_add)
+    }
+
+    /// For what part of the time the device was busy by its answers to one kind, in millionths, if
+    /// several of the kind were in flight all the time and waited for each other. While a base
+    /// latency is that of a device that was full from the beginning, none seems to have waited.
+    fn busy(&self, kind: Kind, bases: &Bases) -> Option<u64> {
+        let (mut ios, mut latency, mut based) = (0, 0, 0);
+        for class in Class::all().filter(|class| class.kind() == kind) {
+            let sums = self.classes[usize::from(class.0)];
+            ios += sums.ios;
+            latency += sums.latency;
+            based += sums.ios * bases.of(class);
+        }
+        if !bases.is_known(kind) || ios < ENOUGH || latency < DEEP * self.ns {
+            return None;
+        }
+        let waited = latency.saturating_sub(based);
+        (waited >= latency / LEAST_BUSY)
+            .then(|| (u128::from(waited) * WHOLE / u128::from(latency.max(1))) as u64)
     }
 
     /// Guesses at what reads cost by the class that most were of.

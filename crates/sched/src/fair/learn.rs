@@ -208,6 +208,8 @@ impl Learner {
             // Only now: what was served has been charged at what was believed until here.
             if scene.latency_sensitive {
                 self.lately.guess(costs, bases);
+            } else if before == Phase::Open && self.phase == Phase::Open {
+                self.lately.estimate(costs, bases);
             }
         } else if self.phase != Phase::Open {
             // Nothing happened for a while: whoever was tried has gone.

@@ -10,7 +10,7 @@ use super::{Fair, GAIN};
 use crate::{Ask, Class as IoClass, Credit, IoId, Next, Share, TenantId};
 
 /// Background I/O beside other I/O counts so many times.
-const BACKGROUND_FACTOR: u64 = 64;
+const BACKGROUND_FACTOR: u64 = 32;
 /// While latency-sensitive I/O is about and nobody waits, background I/O takes this part of the
 /// device's time.
 const BACKGROUND_PART: u64 = 16;

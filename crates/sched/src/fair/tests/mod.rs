@@ -139,10 +139,11 @@ fn tenants_that_mix_sizes_are_measured_and_get_their_part() {
     let rates = rates(&done, 8, ms(2600), ms(4000));
     for (tenant, alone) in rates.chunks(2).zip([1e5, 1e5, 1e4, 1e4]) {
         let rate = tenant[0] + tenant[1];
-        // Never measured, writers would have four times as much as readers; measured together they
-        // have a quarter less. Where that quarter goes has not been found.
+        // Never measured, writers would have four times as much as readers.
         assert!(close(rate / alone, 0.25, 30.0), "{rates:?}");
     }
+    // Each of the four classes at most twice: with others, and then apart from them.
+    assert!(fair.learner.probes <= 8, "{}", fair.learner.probes);
 }
 
 #[test]
@@ -446,9 +447,10 @@ fn what_a_limit_lets_through_is_not_taken_for_what_the_device_does() {
         let mut device = Device::new(8, 80_000, 80_000);
         run(&mut fair, &mut device, &[limited, writer(2)], ms(2000), 1);
         let [small, large] = [4096, 65_536].map(|bytes| fair.costs.of(Kind::Write, bytes) / PER_NS);
-        // It does 100,000 a second of either; the large ones are guessed from the small ones.
+        // It does 100,000 a second of either; the large ones are guessed from the small ones: six
+        // times as much, as in the prior.
         assert!(
-            (8_000..13_000).contains(&small) && large < 60_000,
+            (8_000..13_000).contains(&small) && large < 7 * small,
             "{small} ns, {large} ns (limit {limit})"
         );
     }

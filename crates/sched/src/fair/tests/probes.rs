@@ -48,9 +48,9 @@ fn what_is_done_one_at_a_time_is_not_taken_for_what_the_device_does() {
         assert!(fair.learner.probes > 0, "{seed}");
         let [small, large] =
             [4096, 131_072].map(|bytes| fair.costs.of(Kind::Write, bytes) / PER_NS);
-        // It does 100,000 or 4,000 a second.
+        // It does 100,000 or 4,000 a second, and the large ones have not been measured.
         assert!(
-            small < 25_000 && large < 250_000,
+            small < 25_000 && (125_000..375_000).contains(&large),
             "{small} ns, {large} ns (seed {seed})"
         );
     }
