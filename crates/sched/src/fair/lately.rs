@@ -67,7 +67,7 @@ impl Lately {
     pub(super) fn estimate(&self, costs: &mut Costs, bases: &Bases) {
         let kinds = [Kind::Read, Kind::Write];
         let busy = kinds.map(|kind| self.busy(kind, bases));
-        let Some(part) = busy.into_iter().flatten().max() else {
+        let Some(part) = busy.into_iter().flatten().min() else {
             return;
         };
         let time = (u128::from(self.ns) * u128::from(part) * u128::from(PER_NS) / WHOLE) as u64;
