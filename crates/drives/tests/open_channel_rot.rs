@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use flashyard_block::{FileDevice, FileOptions, IoError, Verdict};
+use flashyard_checksum::Crc32c;
 use flashyard_drives::open_channel::{Medium, OpenChannel, Report, Wanted, check};
 use flashyard_flash::Profile;
 use flashyard_flash::channel;
@@ -104,7 +105,7 @@ const DATA: usize = 8 * 17;
 fn make_first_version(disk: &Disk) {
     let bytes = disk.read(0..disk.size());
     let mut pieces: Vec<Vec<u8>> = bytes.chunks(BLOCK).map(<[u8]>::to_vec).collect();
-    let sum = |bytes: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32;
+    let sum = |bytes: &[u8]| Crc32c::of(bytes);
     for piece in &mut pieces {
         let (checked, end) = match &piece[..4] {
             b"FLWU" => (8, 36 + 16 * 16),

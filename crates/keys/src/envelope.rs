@@ -17,6 +17,7 @@
 use crate::error::KeyError;
 use crate::secret::{Secret, SecretKind};
 use crate::wrap::{Cost, SALT_BYTES, WRAPPED_BYTES, Wrapped, WrappingKey, chance};
+use flashyard_checksum::Crc32c;
 use flashyard_codec::cipher::Key;
 
 /// Bytes of an envelope.
@@ -152,5 +153,5 @@ fn head(cost: Option<Cost>, salt: &[u8; SALT_BYTES]) -> [u8; WRAPPED_AT] {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    Crc32c::of(bytes)
 }

@@ -6,6 +6,7 @@ mod parsers;
 use std::fs;
 use std::os::unix::fs::FileExt;
 
+use flashyard_checksum::Crc32c;
 use flashyard_keys::{ENVELOPE_BYTES, Envelope, KeyError, Secret, SecretKind, draw};
 
 fn secret(kind: SecretKind, text: &str) -> Secret {
@@ -68,7 +69,7 @@ fn every_bit_counts() {
 
 /// Gives it the checksum that is right for it.
 fn sealed_anew(mut bytes: [u8; ENVELOPE_BYTES]) -> [u8; ENVELOPE_BYTES] {
-    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..148]) as u32;
+    let crc = Crc32c::of(&bytes[..148]);
     bytes[148..].copy_from_slice(&crc.to_le_bytes());
     bytes
 }

@@ -12,6 +12,8 @@
 
 use std::ops::Range;
 
+use flashyard_checksum::Crc32c;
+
 use super::geometry::{MAP_SECTOR, REGIONS_PER_SECTOR};
 
 const DIRTY: u8 = 1;
@@ -455,11 +457,11 @@ impl Regions {
 
 /// Of all of a sector but its checksum, and of where it is.
 fn checksum(sector: &[u8], number: usize) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut digest = Crc32c::new();
     digest.update(&(number as u64).to_le_bytes());
     digest.update(&sector[..8]);
     digest.update(&sector[12..MAP_SECTOR as usize]);
-    digest.finalize() as u32
+    digest.value()
 }
 
 const _: () = assert!(HEAD + 2 * BITS <= MAP_SECTOR as usize);

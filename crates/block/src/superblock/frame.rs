@@ -13,6 +13,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use flashyard_checksum::Crc32c;
+
 use super::fields::{Reader, Writer};
 
 const LENGTH: Range<usize> = 12..16;
@@ -149,9 +151,9 @@ pub fn decode<C: Content>(bytes: &[u8]) -> Decoded<C> {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut digest = Crc32c::new();
     digest.update(&bytes[..CHECKSUM.start]);
     digest.update(&[0; 4]);
     digest.update(&bytes[CHECKSUM.end..]);
-    digest.finalize() as u32
+    digest.value()
 }

@@ -33,6 +33,7 @@
 //! sectors (4), metadata (16 for each sector), CRC32C of each sector (4 each). Files of version 1
 //! lack the last, so what is read of them is not held against checksums.
 
+use flashyard_checksum::Crc32c;
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::{Geometry, Metadata, Shape};
 
@@ -416,11 +417,11 @@ pub(super) fn decode_header(piece: &[u8]) -> Header {
 
 /// CRC32C of parts that follow each other.
 pub(super) fn checksum(parts: &[&[u8]]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut digest = Crc32c::new();
     for part in parts {
         digest.update(part);
     }
-    digest.finalize() as u32
+    digest.value()
 }
 
 fn put(piece: &mut [u8], at: usize, word: u32) {

@@ -8,7 +8,7 @@
 //! last entry (4), start of the zone in bytes (8), number of the unit in it (4), sectors (4), and
 //! of each sector its metadata (16) and the CRC32C of its data (4).
 
-use crc_fast::{CrcAlgorithm, checksum};
+use flashyard_checksum::Crc32c;
 use flashyard_flash::UNIT_BYTES;
 use flashyard_flash::channel::Metadata;
 
@@ -104,7 +104,7 @@ impl Trailer {
 }
 
 fn sum(bytes: &[u8]) -> u32 {
-    checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    Crc32c::of(bytes)
 }
 
 /// A little-endian number of up to eight bytes.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use flashyard_block::superblock::seal;
 use flashyard_block::{Device, DeviceExt, FileDevice, FileOptions, Tag};
+use flashyard_checksum::Crc32c;
 use flashyard_corpus::Image;
 use flashyard_drives::open_channel::{Medium, OpenChannel, Wanted, check, describe_layout};
 use flashyard_flash::{Profile, channel};
@@ -126,9 +127,9 @@ fn seal_layout(bytes: &mut [u8], length: usize) {
 }
 
 fn checksum(bytes: &[u8]) -> [u8; 4] {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut digest = Crc32c::new();
     digest.update(bytes);
-    (digest.finalize() as u32).to_le_bytes()
+    digest.value().to_le_bytes()
 }
 
 /// Looks at and opens a file of `size` bytes with these parts.

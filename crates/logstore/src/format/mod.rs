@@ -10,6 +10,8 @@ pub mod superblock;
 
 use core::fmt;
 
+use flashyard_checksum::Crc32c;
+
 /// Bytes of a block: what places are counted in.
 pub const BLOCK: usize = 4096;
 /// A block of metadata.
@@ -61,14 +63,14 @@ impl core::error::Error for FormatError {}
 /// The checksum of a chunk's stored bytes. It depends on whose they are, so a good block at a wrong
 /// place does not verify.
 pub fn chunk_sum(lineage: crate::Lineage, chunk: u64, bytes: &[u8]) -> u32 {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    let mut digest = Crc32c::new();
     digest.update(&lineage.0.to_le_bytes());
     digest.update(&chunk.to_le_bytes());
     digest.update(bytes);
-    digest.finalize() as u32
+    digest.value()
 }
 
 /// The checksum of a block that something else refers to.
 pub fn block_sum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    Crc32c::of(bytes)
 }

@@ -1,10 +1,8 @@
-//! CRC32C, the digest of headers and of data.
+//! CRC32C, the digest of headers and of data, as it is on the wire.
 
-use crc_fast::{CrcAlgorithm, Digest};
-
-/// A CRC32C being computed over pieces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Crc32c(u32);
+/// A digest being computed over pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Crc32c(flashyard_checksum::Crc32c);
 
 impl Crc32c {
     /// Bytes of a digest on the wire.
@@ -13,21 +11,19 @@ impl Crc32c {
     /// The digest of nothing yet.
     #[inline]
     pub const fn new() -> Self {
-        Self(u32::MAX)
+        Self(flashyard_checksum::Crc32c::new())
     }
 
     /// Adds bytes.
     #[inline]
     pub fn update(&mut self, data: &[u8]) {
-        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
-        digest.update(data);
-        self.0 = digest.get_state() as u32;
+        self.0.update(data);
     }
 
     /// The value so far.
     #[inline]
     pub const fn value(self) -> u32 {
-        !self.0
+        self.0.value()
     }
 
     /// The digest as sent.
@@ -39,13 +35,7 @@ impl Crc32c {
     /// The digest of `data`, as sent.
     #[inline]
     pub fn of(data: &[u8]) -> [u8; Self::LEN] {
-        crc_fast::crc32_iscsi(data).to_le_bytes()
-    }
-}
-
-impl Default for Crc32c {
-    fn default() -> Self {
-        Self::new()
+        flashyard_checksum::Crc32c::of(data).to_le_bytes()
     }
 }
 

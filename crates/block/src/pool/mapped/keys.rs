@@ -22,6 +22,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use flashyard_checksum::Crc32c;
 use flashyard_codec::cipher::{Cipher, Key, Unit};
 use flashyard_keys::{KeyError, WRAPPED_BYTES, Wrapped, WrappingKey, draw};
 use flashyard_logstore::Lineage;
@@ -309,7 +310,7 @@ fn take(len: usize) -> Result<Buf, PoolError> {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    Crc32c::of(bytes)
 }
 
 const _: () = assert!(PLACES >= flashyard_logstore::MOST_VOLUMES);
