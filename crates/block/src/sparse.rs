@@ -114,11 +114,19 @@ impl Sparse {
 
     /// Stores `source`. [`IoError::NoSpace`] when memory has run out; a part may be stored then.
     pub fn write(&mut self, position: u64, source: &[u8]) -> Result<(), IoError> {
+        let size = 1 << self.extent_bits;
         let mut rest = source;
         for piece in self.pieces(position, source.len() as u64) {
             let (source, behind) = rest.split_at(piece.len);
-            let extent = self.extent_for_write(piece.index)?;
-            extent[piece.start..piece.start + piece.len].copy_from_slice(source);
+            match self.place(piece.index)? {
+                Some(extent) => {
+                    extent[piece.start..piece.start + piece.len].copy_from_slice(source);
+                }
+                empty => {
+                    *empty = Some(around(size, piece.start, source)?);
+                    self.extents += 1;
+                }
+            }
             rest = behind;
         }
         Ok(())
@@ -166,6 +174,15 @@ impl Sparse {
 
     fn extent_for_write(&mut self, index: u64) -> Result<&mut [u8], IoError> {
         let size = 1 << self.extent_bits;
+        if let empty @ None = self.place(index)? {
+            *empty = Some(filled(size, || 0)?);
+            self.extents += 1;
+        }
+        Ok(self.place(index)?.as_deref_mut().unwrap_or_default())
+    }
+
+    /// Where an extent is, or will be.
+    fn place(&mut self, index: u64) -> Result<&mut Extent, IoError> {
         let slot = index as usize / TABLE;
         if slot >= self.tables.len() {
             let missing = slot + 1 - self.tables.len();
@@ -178,14 +195,7 @@ impl Sparse {
             Some(table) => table,
             empty => empty.insert(filled(TABLE, || None)?),
         };
-        match &mut table[index as usize % TABLE] {
-            Some(extent) => Ok(extent),
-            empty => {
-                let extent = empty.insert(filled(size, || 0)?);
-                self.extents += 1;
-                Ok(extent)
-            }
-        }
+        Ok(&mut table[index as usize % TABLE])
     }
 
     /// Bytes that one table covers.
@@ -228,6 +238,19 @@ fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, IoError> 
     items.try_reserve_exact(len).map_err(|_| IoError::NoSpace)?;
     items.resize_with(len, value);
     Ok(items.into_boxed_slice())
+}
+
+/// An extent that has some bytes, and zeroes before and behind them: what is filled at once is not
+/// zeroed first.
+fn around(size: usize, start: usize, bytes: &[u8]) -> Result<Box<[u8]>, IoError> {
+    let mut extent = Vec::new();
+    extent
+        .try_reserve_exact(size)
+        .map_err(|_| IoError::NoSpace)?;
+    extent.resize(start, 0);
+    extent.extend_from_slice(bytes);
+    extent.resize(size, 0);
+    Ok(extent.into_boxed_slice())
 }
 
 #[cfg(test)]
