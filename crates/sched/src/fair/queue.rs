@@ -9,7 +9,8 @@ use super::windows::ONE;
 use super::{Fair, GAIN};
 use crate::{Ask, Class as IoClass, Credit, IoId, Next, Share, TenantId};
 
-/// Background I/O beside other I/O counts so many times.
+/// Background I/O beside other I/O counts so many times. Its writes are seldom measured, and taken
+/// for dear until they are; with a part of a 64th a rebuild hardly went on.
 const BACKGROUND_FACTOR: u64 = 32;
 /// While latency-sensitive I/O is about and nobody waits, background I/O takes this part of the
 /// device's time.
