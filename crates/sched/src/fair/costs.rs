@@ -357,7 +357,8 @@ mod tests {
     #[test]
     fn a_size_that_was_tried_is_known_however_little_of_all_it_is() {
         let mut costs = Costs::new();
-        let small = Class::new(Kind::Read, 4096);
+        let [small, large] = [4096, 65_536].map(|bytes| Class::new(Kind::Read, bytes));
+        costs.set(large, costs.at(large));
         let mut charged = [0; SIZES];
         (charged[0], charged[4]) = (50_000, 950_000);
         costs.correct_mix(small, &charged, 1_000_000, 4);
