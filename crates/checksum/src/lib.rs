@@ -3,7 +3,8 @@
 //!
 //! A processor with 256-bit carry-less multiplication and without AVX-512 has a way of our own
 //! ([`fused`]), since no library uses both of its units at once: 4 KiB take 113 ns instead of 273
-//! (docs/performance.md). Everywhere else it is `crc-fast`. The vector instructions are the only `unsafe` here.
+//! (docs/performance.md). Everywhere else it is `crc-fast`. The vector instructions are the only
+//! `unsafe` here.
 
 #[cfg(target_arch = "x86_64")]
 mod fused;
