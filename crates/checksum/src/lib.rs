@@ -2,7 +2,7 @@
 //! that pools store.
 //!
 //! A processor with 256-bit carry-less multiplication and without AVX-512 has a way of our own
-//! ([`fused`]), since no library uses both of its units at once: 4 KiB take 113 ns instead of 273
+//! (`fused`), since no library uses both of its units at once: 4 KiB take 113 ns instead of 273
 //! (docs/performance.md). Everywhere else it is `crc-fast`. The vector instructions are the only
 //! `unsafe` here.
 
