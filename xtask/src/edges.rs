@@ -274,7 +274,9 @@ mod tests {
         ]);
         assert_eq!(
             found,
-            ["crates/nvme/Cargo.toml:1: `nvme` may not depend on `runtime`; it may use time"]
+            [
+                "crates/nvme/Cargo.toml:1: `nvme` may not depend on `runtime`; it may use checksum, time"
+            ]
         );
     }
 
