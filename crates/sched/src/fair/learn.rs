@@ -9,7 +9,7 @@
 use super::GAIN;
 use super::bounds::Bounds;
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS, SIZES};
-use super::lately::Lately;
+use super::estimates::Estimates;
 use super::probe::{Probe, STEADY};
 use super::windows::Bases;
 
@@ -84,7 +84,7 @@ pub(super) struct Learner {
     /// Length of a tick.
     tick: u64,
     served: [Served; CLASSES],
-    lately: Lately,
+    estimates: Estimates,
     scene: Scene,
     /// Completions that left more of their kind waiting, and all completions; by kind.
     pressed: [u64; 2],
@@ -114,7 +114,7 @@ impl Learner {
             began: 0,
             tick: TICK_NS,
             served: [Served::default(); CLASSES],
-            lately: Lately::new(),
+            estimates: Estimates::new(),
             scene: Scene::default(),
             pressed: [0; 2],
             completed: [0; 2],
@@ -196,7 +196,7 @@ impl Learner {
         self.scene = scene;
         if span <= 3 * self.tick {
             let served = self.served.iter();
-            self.lately
+            self.estimates
                 .remember(span, served.map(|served| (served.ios, served.latency)));
             let before = self.phase;
             match self.phase {
@@ -207,9 +207,9 @@ impl Learner {
             ended = before != Phase::Open && self.phase == Phase::Open;
             // Only now: what was served has been charged at what was believed until here.
             if scene.latency_sensitive {
-                self.lately.guess(costs, bases);
+                self.estimates.estimate_reads(costs, bases);
             } else if before == Phase::Open && self.phase == Phase::Open {
-                self.lately.estimate(costs, bases);
+                self.estimates.estimate(costs, bases);
             }
         } else if self.phase != Phase::Open {
             // Nothing happened for a while: whoever was tried has gone.
@@ -228,7 +228,7 @@ impl Learner {
     }
 
     /// The drive may still be busy with what was written.
-    fn wrote_lately(&self) -> bool {
+    fn wrote_recently(&self) -> bool {
         self.wrote > 0
             && self.began - self.wrote.min(self.began) < u64::from(SETTLE_LONGEST) * self.tick
     }
@@ -323,10 +323,10 @@ impl Learner {
         let mut others = Class::all().filter(|&other| other != class);
         let alone = others
             .all(|other| self.served[usize::from(other.0)].ios == 0 || costs.is_learnt(other));
-        let rested = kind == Kind::Write || !self.wrote_lately();
+        let rested = kind == Kind::Write || !self.wrote_recently();
         let most = self.scene.full[kind as usize] && self.is_pressed(kind);
         let new = !costs.is_learnt(class)
-            && (!self.scene.latency_sensitive || self.lately.is_deep(class));
+            && (!self.scene.latency_sensitive || self.estimates.is_deep(class));
         alone && rested && bases.is_known(kind) && (most || new)
     }
 
@@ -371,7 +371,7 @@ impl Learner {
         self.queue &= !(1 << class.0);
         self.probe = Probe::default();
         self.probes += 1;
-        self.phase = if class.kind() == Kind::Read && self.wrote_lately() {
+        self.phase = if class.kind() == Kind::Read && self.wrote_recently() {
             bases.begin_epoch(Kind::Read);
             Phase::Settling(class)
         } else {

@@ -8,8 +8,8 @@
 
 mod bounds;
 mod costs;
+mod estimates;
 mod heap;
-mod lately;
 mod learn;
 mod probe;
 mod queue;

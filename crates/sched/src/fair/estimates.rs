@@ -6,9 +6,9 @@
 //! longer to answer by that part, and did in the busy part what came back. So its answers tell the
 //! cost.
 //!
-//! [`Lately::estimate`] divides that time among all that came back. Beside latency-sensitive I/O
-//! [`Lately::guess`] takes all of it for the class that most was of: a cost that is somewhat too
-//! large favours such I/O. What both were tried against is in docs/scheduling.md.
+//! [`Estimates::estimate`] divides that time among all that came back. Beside latency-sensitive I/O
+//! [`Estimates::estimate_reads`] takes all of it for the class that most was of: a cost that is
+//! somewhat too large favours such I/O. What both were tried against is in docs/scheduling.md.
 
 use super::costs::{CLASSES, Class, Costs, Kind, PER_NS};
 use super::windows::Bases;
@@ -20,14 +20,15 @@ const ENOUGH: u64 = 16;
 /// Least mean number in flight: more than one who asks for one thing at a time.
 const DEEP: u64 = 2;
 /// No estimate is made of a device that was busy for less than this part; no kind is estimated to
-/// have taken less of the busy time; and no guess takes a device to be busy for less.
+/// have taken less of the busy time; and beside latency-sensitive I/O no device is taken to be busy
+/// for less.
 const LEAST_BUSY: u64 = 8;
 /// All of the time, where parts of it are given in millionths.
 const WHOLE: u128 = 1_000_000;
 
 /// Sums over ticks, fading.
 #[derive(Debug)]
-pub(super) struct Lately {
+pub(super) struct Estimates {
     classes: [Sums; CLASSES],
     ns: u64,
 }
@@ -38,7 +39,7 @@ struct Sums {
     latency: u64,
 }
 
-impl Lately {
+impl Estimates {
     pub(super) fn new() -> Self {
         Self {
             classes: [Sums::default(); CLASSES],
@@ -120,8 +121,8 @@ impl Lately {
             .then(|| (u128::from(waited) * WHOLE / u128::from(latency.max(1))) as u64)
     }
 
-    /// Guesses at what reads cost by the class that most were of, beside latency-sensitive I/O.
-    pub(super) fn guess(&self, costs: &mut Costs, bases: &Bases) {
+    /// Estimates what reads cost beside latency-sensitive I/O, by the class that most were of.
+    pub(super) fn estimate_reads(&self, costs: &mut Costs, bases: &Bases) {
         let deep = Class::all().filter(|&class| class.kind() == Kind::Read && self.is_deep(class));
         let main =
             deep.max_by_key(|&class| self.classes[usize::from(class.0)].ios * costs.at(class));
@@ -161,44 +162,44 @@ mod tests {
     }
 
     /// After some ticks of so many I/Os of a class with such a latency each.
-    fn after(done: &[(Class, u64, u64)]) -> Lately {
-        let mut lately = Lately::new();
+    fn after(done: &[(Class, u64, u64)]) -> Estimates {
+        let mut recent = Estimates::new();
         let served = |class: Class| {
             let same = done.iter().find(|(other, _, _)| *other == class);
             same.map_or((0, 0), |&(_, ios, latency)| (ios, ios * latency))
         };
-        (0..20).for_each(|_| lately.remember(TICK_NS, Class::all().map(served)));
-        lately
+        (0..20).for_each(|_| recent.remember(TICK_NS, Class::all().map(served)));
+        recent
     }
 
     /// What each of them costs by estimates, in nanoseconds.
     fn estimated<const N: usize>(costs: &mut Costs, done: [(Class, u64, u64); N]) -> [u64; N] {
         let bases = bases(&done.map(|(class, _, _)| class), BASE_NS);
-        let lately = after(&done);
-        (0..40).for_each(|_| lately.estimate(costs, &bases));
+        let recent = after(&done);
+        (0..40).for_each(|_| recent.estimate(costs, &bases));
         done.map(|(class, _, _)| costs.at(class) / PER_NS)
     }
 
     #[test]
-    fn the_guess_is_what_the_device_did_while_it_was_busy() {
+    fn reads_cost_what_the_device_did_while_it_was_busy() {
         let class = Class::new(Kind::Read, 131_072);
         let bases = bases(&[class], 1_000_000);
         // Four tenths busy, and 20 in that time: 100 us each. Quantiles of the base are coarse.
-        let lately = after(&[(class, 20, 1_000_000 * 10 / 6)]);
+        let recent = after(&[(class, 20, 1_000_000 * 10 / 6)]);
         let mut costs = Costs::new();
-        (0..40).for_each(|_| lately.guess(&mut costs, &bases));
+        (0..40).for_each(|_| recent.estimate_reads(&mut costs, &bases));
         let cost = costs.at(class) / PER_NS;
         assert!((85_000..115_000).contains(&cost), "{cost}");
-        assert!(!costs.is_learnt(class), "a guess is no measurement");
+        assert!(!costs.is_learnt(class), "an estimate is no measurement");
     }
 
     #[test]
     fn one_at_a_time_tells_nothing() {
-        let lately = after(&[(read(), 5, 1_000_000)]);
-        assert!(!lately.is_deep(read()));
+        let recent = after(&[(read(), 5, 1_000_000)]);
+        assert!(!recent.is_deep(read()));
         let mut costs = Costs::new();
         let before = costs.at(read());
-        lately.guess(&mut costs, &bases(&[read()], BASE_NS));
+        recent.estimate_reads(&mut costs, &bases(&[read()], BASE_NS));
         assert_eq!(costs.at(read()), before);
         assert_eq!(
             estimated(&mut costs, [(read(), 5, 1_000_000)]),
@@ -207,11 +208,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_not_guessed_at() {
+    fn what_was_measured_is_not_estimated() {
         let mut costs = Costs::new();
         costs.set(read(), 3_000 * PER_NS);
         let bases = bases(&[read()], BASE_NS);
-        after(&[(read(), 100, 1_000_000)]).guess(&mut costs, &bases);
+        after(&[(read(), 100, 1_000_000)]).estimate_reads(&mut costs, &bases);
         assert_eq!(costs.at(read()), 3_000 * PER_NS);
     }
 
