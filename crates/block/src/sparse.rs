@@ -119,12 +119,12 @@ impl Sparse {
         for piece in self.pieces(position, source.len() as u64) {
             let (source, behind) = rest.split_at(piece.len);
             match self.place(piece.index)? {
-                Some(extent) => {
+                (Some(extent), _) => {
                     extent[piece.start..piece.start + piece.len].copy_from_slice(source);
                 }
-                empty => {
+                (empty, extents) => {
                     *empty = Some(around(size, piece.start, source)?);
-                    self.extents += 1;
+                    *extents += 1;
                 }
             }
             rest = behind;
@@ -174,15 +174,18 @@ impl Sparse {
 
     fn extent_for_write(&mut self, index: u64) -> Result<&mut [u8], IoError> {
         let size = 1 << self.extent_bits;
-        if let empty @ None = self.place(index)? {
-            *empty = Some(filled(size, || 0)?);
-            self.extents += 1;
+        match self.place(index)? {
+            (Some(extent), _) => Ok(extent),
+            (empty, extents) => {
+                let extent = empty.insert(filled(size, || 0)?);
+                *extents += 1;
+                Ok(extent)
+            }
         }
-        Ok(self.place(index)?.as_deref_mut().unwrap_or_default())
     }
 
-    /// Where an extent is, or will be.
-    fn place(&mut self, index: u64) -> Result<&mut Extent, IoError> {
+    /// Where an extent is, or will be, and how many there are.
+    fn place(&mut self, index: u64) -> Result<(&mut Extent, &mut usize), IoError> {
         let slot = index as usize / TABLE;
         if slot >= self.tables.len() {
             let missing = slot + 1 - self.tables.len();
@@ -195,7 +198,7 @@ impl Sparse {
             Some(table) => table,
             empty => empty.insert(filled(TABLE, || None)?),
         };
-        Ok(&mut table[index as usize % TABLE])
+        Ok((&mut table[index as usize % TABLE], &mut self.extents))
     }
 
     /// Bytes that one table covers.
