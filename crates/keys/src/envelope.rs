@@ -79,7 +79,7 @@ impl Envelope {
         let mut bytes = [0; ENVELOPE_BYTES];
         bytes[..WRAPPED_AT].copy_from_slice(&head(self.cost, &self.salt));
         bytes[WRAPPED_AT..CHECKSUM_AT].copy_from_slice(self.wrapped.bytes());
-        let checksum = checksum(&bytes[..CHECKSUM_AT]);
+        let checksum = Crc32c::of(&bytes[..CHECKSUM_AT]);
         bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
@@ -99,7 +99,7 @@ impl Envelope {
         // The length and the checksum at the end stay where they are in all versions.
         let whole = bytes.get(..len).filter(|_| len >= 12);
         let whole = whole.ok_or_else(damaged("its length is impossible"))?;
-        if number(len - 4) != Some(checksum(&whole[..len - 4])) {
+        if number(len - 4) != Some(Crc32c::of(&whole[..len - 4])) {
             return Err(KeyError::Damaged("its checksum is wrong"));
         }
         if version != VERSION {
@@ -150,8 +150,4 @@ fn head(cost: Option<Cost>, salt: &[u8; SALT_BYTES]) -> [u8; WRAPPED_AT] {
     }
     head[24..].copy_from_slice(salt);
     head
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    Crc32c::of(bytes)
 }

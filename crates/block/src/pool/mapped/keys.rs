@@ -81,7 +81,7 @@ impl Kept {
         sector[8..12].copy_from_slice(&self.lineage.0.to_le_bytes());
         sector[16..32].copy_from_slice(&uuid);
         sector[WRAPPED_AT..CHECKSUM_AT].copy_from_slice(self.wrapped.bytes());
-        let sum = checksum(&sector[..CHECKSUM_AT]);
+        let sum = Crc32c::of(&sector[..CHECKSUM_AT]);
         sector[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
     }
 
@@ -307,10 +307,6 @@ fn sector(copy: &Raw<Vec<u8>>, place: usize) -> Option<&[u8]> {
 fn take(len: usize) -> Result<Buf, PoolError> {
     let buf = Buf::take(len).ok_or(IoError::Busy);
     buf.map_err(device_error("writing the pool's keys"))
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    Crc32c::of(bytes)
 }
 
 const _: () = assert!(PLACES >= flashyard_logstore::MOST_VOLUMES);
