@@ -25,26 +25,26 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 const ONE: u32 = 1 << 31;
 /// What a product of a reflected state with a reflected factor is too long by, in bits.
 const SHIFT: usize = 33;
-/// Bytes of one turn in each of the three parts of `crc32`, and in the folded one. So both units
+/// Bytes of one step in each of the three parts of `crc32`, and in the folded one. So both units
 /// take as long: 18 and 16 cycles.
 const EACH: usize = 48;
 const FOLDED: usize = 128;
-const TURN: usize = 3 * EACH + FOLDED;
-/// Turns in a row, so that 4 KiB are one row and 16 bytes.
-const TURNS: usize = 15;
+const STEP: usize = 3 * EACH + FOLDED;
+/// Steps of a block at most, so that 4 KiB are one block and 16 bytes.
+const STEPS: usize = 15;
 
-/// By what the states of the three parts are multiplied after so many turns, less one.
-static FACTORS: [[u32; 3]; TURNS] = {
-    let mut factors = [[0; 3]; TURNS];
-    let mut turns = 1;
-    while turns <= TURNS {
+/// By what the states of the three parts are multiplied after so many steps, less one.
+static FACTORS: [[u32; 3]; STEPS] = {
+    let mut factors = [[0; 3]; STEPS];
+    let mut steps = 1;
+    while steps <= STEPS {
         let mut part = 0;
         while part < 3 {
-            let behind = turns * ((2 - part) * EACH + FOLDED);
-            factors[turns - 1][part] = power(8 * behind - SHIFT);
+            let behind = steps * ((2 - part) * EACH + FOLDED);
+            factors[steps - 1][part] = power(8 * behind - SHIFT);
             part += 1;
         }
-        turns += 1;
+        steps += 1;
     }
     factors
 };
@@ -91,15 +91,15 @@ fn is_possible() -> bool {
 #[inline]
 pub(super) fn update(state: u32, bytes: &[u8]) -> Option<u32> {
     // SAFETY: the processor has these features.
-    IS_FASTEST.then(|| unsafe { in_rows(state, bytes) })
+    IS_FASTEST.then(|| unsafe { in_blocks(state, bytes) })
 }
 
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
-fn in_rows(mut state: u32, mut bytes: &[u8]) -> u32 {
-    while bytes.len() >= TURN {
-        let turns = (bytes.len() / TURN).min(TURNS);
-        let (now, later) = bytes.split_at(turns * TURN);
-        state = row(state, now, turns);
+fn in_blocks(mut state: u32, mut bytes: &[u8]) -> u32 {
+    while bytes.len() >= STEP {
+        let steps = (bytes.len() / STEP).min(STEPS);
+        let (now, later) = bytes.split_at(steps * STEP);
+        state = block(state, now, steps);
         bytes = later;
     }
     let (words, rest) = bytes.as_chunks::<8>();
@@ -109,12 +109,12 @@ fn in_rows(mut state: u32, mut bytes: &[u8]) -> u32 {
         .fold(state, |state, byte| _mm_crc32_u8(state, *byte))
 }
 
-/// The state after so many turns.
+/// The state after a block of so many steps.
 #[target_feature(enable = "avx2,vpclmulqdq,pclmulqdq,sse4.2")]
-fn row(state: u32, bytes: &[u8], turns: usize) -> u32 {
-    let (a, rest) = bytes.split_at(turns * EACH);
-    let (b, rest) = rest.split_at(turns * EACH);
-    let (c, folded) = rest.split_at(turns * EACH);
+fn block(state: u32, bytes: &[u8], steps: usize) -> u32 {
+    let (a, rest) = bytes.split_at(steps * EACH);
+    let (b, rest) = rest.split_at(steps * EACH);
+    let (c, folded) = rest.split_at(steps * EACH);
     let (a, b, c) = (
         a.as_chunks::<EACH>().0,
         b.as_chunks::<EACH>().0,
@@ -132,10 +132,10 @@ fn row(state: u32, bytes: &[u8], turns: usize) -> u32 {
             }
         }
         for (lane, new) in lanes.iter_mut().zip(folded.as_chunks::<32>().0) {
-            *lane = _mm256_xor_si256(moved_on(*lane, factor), load(new));
+            *lane = _mm256_xor_si256(fold(*lane, factor), load(new));
         }
     }
-    let states = states.iter().zip(FACTORS[turns - 1]);
+    let states = states.iter().zip(FACTORS[steps - 1]);
     let ahead = states.fold(0, |sum, (state, factor)| {
         let [state, factor] = [*state as u32, factor].map(|it| _mm_cvtsi32_si128(it.cast_signed()));
         sum ^ _mm_cvtsi128_si64(_mm_clmulepi64_si128(state, factor, 0)) as u64
@@ -167,9 +167,9 @@ impl Fold {
     }
 }
 
-/// Each half moved on by its factors.
+/// Each half of a lane, moved on by its factors.
 #[target_feature(enable = "avx2,vpclmulqdq")]
-fn moved_on(lane: __m256i, factor: __m256i) -> __m256i {
+fn fold(lane: __m256i, factor: __m256i) -> __m256i {
     let low = _mm256_clmulepi64_epi128(lane, factor, 0x00);
     let high = _mm256_clmulepi64_epi128(lane, factor, 0x11);
     _mm256_xor_si256(low, high)
@@ -180,9 +180,9 @@ fn moved_on(lane: __m256i, factor: __m256i) -> __m256i {
 fn together([a, b, c, d]: [__m256i; 4]) -> __m128i {
     let by = |factors: Fold| _mm256_broadcastsi128_si256(factors.register());
     let (two, one) = (const { Fold::by(64) }, const { Fold::by(32) });
-    let c = _mm256_xor_si256(moved_on(a, by(two)), c);
-    let d = _mm256_xor_si256(moved_on(b, by(two)), d);
-    let d = _mm256_xor_si256(moved_on(c, by(one)), d);
+    let c = _mm256_xor_si256(fold(a, by(two)), c);
+    let d = _mm256_xor_si256(fold(b, by(two)), d);
+    let d = _mm256_xor_si256(fold(c, by(one)), d);
     let factor = const { Fold::by(16) }.register();
     let first = _mm256_castsi256_si128(d);
     let low = _mm_clmulepi64_si128(first, factor, 0x00);
@@ -212,8 +212,8 @@ mod tests {
         for len in (0..1_200).chain([4_079, 4_080, 4_096, 8_160, 12_345, 20_000]) {
             let (state, bytes) = (u32::MAX - len as u32, &bytes[..len]);
             // SAFETY: the processor has these features.
-            let ours = unsafe { in_rows(state, bytes) };
-            assert_eq!(ours, crate::portable(state, bytes), "{len}");
+            let ours = unsafe { in_blocks(state, bytes) };
+            assert_eq!(ours, crate::by_library(state, bytes), "{len}");
         }
     }
 }

@@ -40,7 +40,7 @@ impl Crc32c {
             self.0 = state;
             return;
         }
-        self.0 = portable(self.0, bytes);
+        self.0 = by_library(self.0, bytes);
     }
 
     /// The value so far.
@@ -65,7 +65,7 @@ impl Default for Crc32c {
 }
 
 /// What the library makes of a state and more bytes.
-fn portable(state: u32, bytes: &[u8]) -> u32 {
+fn by_library(state: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(state));
     digest.update(bytes);
     digest.get_state() as u32
