@@ -9,6 +9,7 @@ use std::rc::Rc;
 use arrays::{ARRAY, Drive, Log, Moody, always, cut, in_world, memories, named, new, plain};
 use flashyard_block::array::{Array, Layout, MemberState, Options};
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn, FaultRule};
+use flashyard_block::pool::{NewVolume, Pool, RawPool};
 use flashyard_block::{Copies, Device, DeviceExt, Io, IoError, MemoryDevice, SharedDevice, Tag};
 use flashyard_runtime::Rt;
 use flashyard_testbed::{Content, Event, filled, flush, read, write};
@@ -345,4 +346,88 @@ fn the_power_may_go_while_what_is_not_needed_becomes_zeroes() {
         });
     }
     assert!(cleared > 100, "{cleared}");
+}
+
+/// A volume of this size in a raw pool, with this value in all blocks.
+async fn filled_volume(pool: &RawPool, name: &str, bytes: u64, value: u8) -> SharedDevice {
+    let mut uuid = [value; 16];
+    uuid[..name.len()].copy_from_slice(name.as_bytes());
+    let wanted = NewVolume::new(name, uuid, bytes);
+    let made = pool.create_volumes(vec![wanted]).await;
+    let volume = made.expect("there is room").remove(0);
+    let step = MIB / BLOCK as u64;
+    for block in (0..volume.info().blocks).step_by(step as usize) {
+        let written = write(&*volume, block, MIB as usize, value).await;
+        written.expect("all work");
+    }
+    volume
+}
+
+/// Whether all blocks of a volume have this value.
+async fn holds(volume: &SharedDevice, value: u8) -> bool {
+    for block in 0..volume.info().blocks {
+        if read(&**volume, block, BLOCK).await != Ok(vec![value; BLOCK]) {
+            return false;
+        }
+    }
+    true
+}
+
+/// What no volume has is not copied. Copies agree where a volume was deleted, also where one is
+/// made while the rebuild goes on, which reads as zeroes and keeps what is written to it.
+#[test]
+fn a_rebuild_under_a_raw_pool_copies_what_volumes_have() {
+    for sets in 1..=2u64 {
+        in_world(async move |rt| {
+            let devices = memories(2 * sets as usize + 1, 40 * MIB);
+            let (members, new) = devices.split_at(2 * sets as usize);
+            let array = Rc::new(plain(&rt, members, 2).await);
+            let device = array.clone() as SharedDevice;
+            let pool = RawPool::create(&rt, device, [7; 16], false).await;
+            let pool = pool.expect("it holds nothing");
+            let kept = filled_volume(&pool, "kept", 6 * MIB, 1).await;
+            filled_volume(&pool, "gone", 20 * MIB, 2).await;
+            let replaced = array.replace("m1", named("n", &new[0]), false).await;
+            replaced.expect("it is large enough");
+            pool.delete("gone").await.expect("it is there");
+            let made = filled_volume(&pool, "made", 3 * MIB, 3).await;
+            settle(&rt, &array).await;
+
+            let status = array.status();
+            let copied = status.members.iter().map(|it| it.counts.copied_bytes);
+            let copied = copied.sum::<u64>();
+            // Superblocks, 9 MiB of volumes, and what "gone" had yet when it was looked at.
+            assert!(copied <= 16 * MIB, "{copied} bytes");
+            assert!(status.members.iter().any(|it| it.name == "n"), "{status:?}");
+            array.scrub();
+            while array.status().scrub.running {
+                rt.sleep(Duration::from_ms(100)).await;
+            }
+            let scrub = array.status().scrub;
+            assert_eq!((scrub.repaired, scrub.unresolved), (0, 0), "{sets}");
+            assert!(holds(&kept, 1).await && holds(&made, 3).await, "{sets}");
+        });
+    }
+}
+
+/// Once a raw pool is closed, another one may be on the array: it says nothing any more.
+#[test]
+fn a_raw_pool_that_is_closed_calls_nothing_unneeded() {
+    in_world(async move |rt| {
+        let devices = memories(3, 16 * MIB);
+        let array = Rc::new(plain(&rt, &devices[..2], 2).await);
+        let device = array.clone() as SharedDevice;
+        let pool = Pool::create(&rt, device, [7; 16], false).await;
+        let pool = pool.expect("it holds nothing");
+        pool.close().await;
+        let last = array.info().blocks - 1;
+        let written = write(&*array, last, BLOCK, 9).await;
+        written.expect("all work");
+        let replaced = array.replace("m1", named("n", &devices[2]), false).await;
+        replaced.expect("it is large enough");
+        settle(&rt, &array).await;
+        let kept = read(&*array, last, BLOCK).await == Ok(vec![9; BLOCK]);
+        assert!(kept, "it became zeroes");
+        drop(pool);
+    });
 }

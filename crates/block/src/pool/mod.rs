@@ -364,7 +364,7 @@ impl Pool {
     /// is safe. Has to be done before another opens the device.
     pub async fn close(&self) {
         match self {
-            Self::Raw(_) => {}
+            Self::Raw(pool) => pool.close(),
             Self::Mapped(pool) => pool.close().await,
         }
     }

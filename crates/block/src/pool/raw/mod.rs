@@ -20,6 +20,7 @@ mod volume;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use flashyard_runtime::Rt;
@@ -54,10 +55,14 @@ struct Inner {
 
 struct State {
     metadata: Metadata,
+    /// Extents that belong to no volume.
+    free: Runs,
     /// The copy that counts.
     newest: usize,
     /// A change failed half way.
     stuck: bool,
+    /// Another pool may be on the device.
+    closed: bool,
     volumes: BTreeMap<String, Rc<Volume>>,
 }
 
@@ -271,6 +276,11 @@ impl RawPool {
         .await
     }
 
+    /// See [`Pool::close`](super::Pool::close).
+    pub(super) fn close(&self) {
+        self.inner.state.borrow_mut().closed = true;
+    }
+
     /// The volumes, in the order of their names.
     pub fn list(&self) -> Vec<VolumeInfo> {
         check::list(&self.inner.state.borrow().metadata)
@@ -293,9 +303,10 @@ impl RawPool {
 
     /// Facts about the pool.
     pub fn info(&self) -> PoolInfo {
-        let metadata = &self.inner.state.borrow().metadata;
+        let state = self.inner.state.borrow();
+        let metadata = &state.metadata;
         let bytes = metadata.extents * EXTENT_BYTES;
-        let free = metadata.free().count() * EXTENT_BYTES;
+        let free = state.free.count() * EXTENT_BYTES;
         PoolInfo {
             encrypted: false,
             scrub: None,
@@ -320,19 +331,21 @@ impl RawPool {
         };
         let volumes = metadata.volumes.iter().map(open).collect();
         let state = RefCell::new(State {
+            free: metadata.free(),
             metadata,
             newest,
             stuck: false,
+            closed: false,
             volumes,
         });
-        Self {
-            inner: Rc::new(Inner {
-                rt: rt.clone(),
-                device,
-                changing: Semaphore::new(1),
-                state,
-            }),
-        }
+        let inner = Rc::new(Inner {
+            rt: rt.clone(),
+            device,
+            changing: Semaphore::new(1),
+            state,
+        });
+        inner.say_what_is_unneeded();
+        Self { inner }
     }
 
     /// Runs one change after the others, to its end even if the caller goes away.
@@ -358,6 +371,33 @@ impl RawPool {
 }
 
 impl Inner {
+    /// Members of the device that are rebuilt need not get what free extents hold: a volume that
+    /// gets one later has zeroes there.
+    fn say_what_is_unneeded(self: &Rc<Self>) {
+        let Some(copies) = self.device.copies() else {
+            return;
+        };
+        let inner = Rc::downgrade(self);
+        copies.set_unneeded(Box::new(move |range| {
+            let inner = inner.upgrade();
+            inner.is_some_and(|it| it.is_unneeded(&range))
+        }));
+    }
+
+    /// Whether these blocks of the device lie in free extents. They are zeroed, if they have to be,
+    /// before a volume has them and writes.
+    fn is_unneeded(&self, blocks: &Range<u64>) -> bool {
+        let block_size = u64::from(self.device.info().block_size);
+        let (start, end) = (blocks.start * block_size, blocks.end * block_size);
+        let Some(first) = start.checked_sub(DATA_START) else {
+            return false;
+        };
+        let extents = first / EXTENT_BYTES..(end - DATA_START).div_ceil(EXTENT_BYTES);
+        let state = self.state.borrow();
+        // A change that failed half way may have given them away.
+        !state.stuck && !state.closed && state.free.contains(&extents)
+    }
+
     /// Zeroes the extents that a volume is about to get, durably.
     async fn clean(&self, dirty: &Runs) -> Result<(), PoolError> {
         if dirty.count() == 0 {
@@ -394,6 +434,7 @@ impl Inner {
         self.state.borrow_mut().stuck = true;
         let newest = superblock::commit(&start, prepared, newest).await?;
         let mut state = self.state.borrow_mut();
+        state.free = metadata.free();
         state.metadata = metadata;
         state.newest = newest;
         state.stuck = false;

@@ -1,6 +1,8 @@
 //! Sets of extents as sorted runs, and allocation from them. Pure; memory follows the number of
 //! runs, never the size of a device.
 
+use std::ops::Range;
+
 /// Extents `start` to before `start + count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::pool) struct Run {
@@ -54,6 +56,12 @@ impl Runs {
     /// Number of extents.
     pub(super) fn count(&self) -> u64 {
         self.0.iter().map(|run| run.count).sum()
+    }
+
+    /// Whether all of these extents, at least one, are in this set.
+    pub(super) fn contains(&self, extents: &Range<u64>) -> bool {
+        let run = self.run_at(extents.start);
+        run.is_some_and(|run| !extents.is_empty() && extents.end <= run.end())
     }
 
     /// What is in this set and not in `other`.
@@ -167,6 +175,11 @@ mod tests {
             let ((a, in_a), (b, in_b)) = (some(&mut rng), some(&mut rng));
             let without: Vec<bool> = in_a.iter().zip(&in_b).map(|(a, b)| *a && !*b).collect();
             assert_eq!(a.without(&b), set(&without));
+            let start = rng.below(EXTENTS);
+            let range = start..start + rng.below(EXTENTS - start + 1);
+            let inside = &in_a[range.start as usize..range.end as usize];
+            let all = !inside.is_empty() && inside.iter().all(|&present| present);
+            assert_eq!(a.contains(&range), all, "{range:?} of {a:?}");
             assert_eq!(
                 a.count(),
                 in_a.iter().filter(|&&present| present).count() as u64
