@@ -48,6 +48,7 @@ const KEYS: [(&str, &[&str]); 17] = [
             "redundancy",
             "copies",
             "safe_read",
+            "rebuild_priority",
             "spares",
             "array_uuid",
             "members",

@@ -31,7 +31,7 @@ mod size;
 mod target;
 
 pub use address::Address;
-pub use array::{ArraySpec, Redundancy};
+pub use array::{ArraySpec, RebuildPriority, Redundancy};
 pub use conditions::{Conditions, MeasuredMedium, MeasuredPlace};
 pub use crypt::{CryptSpec, KeyText};
 pub use device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};

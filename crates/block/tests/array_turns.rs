@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use arrays::{always, in_world, memories, named, plain};
-use flashyard_block::array::{Array, Options};
+use flashyard_block::array::{Array, Options, RebuildPriority};
 use flashyard_block::fault::{FaultDevice, FaultKind, FaultOn};
 use flashyard_block::pool::{MappedOptions, MappedPool, NewVolume};
 use flashyard_block::{Device, IoError, SharedDevice, Step, SystemWork, Turn, Turns};
@@ -164,6 +164,42 @@ fn a_rebuild_goes_a_piece_in_each_turn_and_says_what_it_is() {
         settle(&rt, &array).await;
         assert!(!array.status().is_degraded());
     });
+}
+
+/// A rebuild has a share while one more failure would lose data, unless somebody has said
+/// otherwise. What is said holds from the next piece on.
+#[test]
+fn a_rebuild_has_the_priority_that_it_was_given() {
+    use RebuildPriority::{Auto, High, Low};
+    for (at_stake, given, class) in [
+        (false, Auto, Class::Background),
+        (false, Low, Class::Background),
+        (false, High, Class::Throughput),
+        (true, Auto, Class::Throughput),
+        (true, Low, Class::Background),
+        (true, High, Class::Throughput),
+    ] {
+        in_world(async move |rt| {
+            let devices = memories(3, 8 * MIB);
+            let layers: Vec<Rc<FaultDevice>> = devices.iter().map(|it| faulty(&rt, it)).collect();
+            let members: Vec<SharedDevice> = layers.iter().map(|it| it.clone() as _).collect();
+            let (array, whistle) = replacing(&rt, &members).await;
+            assert_eq!(array.status().rebuild_priority, Auto);
+            if at_stake {
+                layers[1].set(vec![always(FaultKind::Error, FaultOn::Writes)]);
+                write(&array, 600, BLOCK, 0x65).await.expect("two work");
+            }
+            // What waits for its turn keeps the class that it had.
+            array.set_rebuild_priority(given);
+            whistle.allow(1);
+            pass(&rt).await;
+            let asked = whistle.asked();
+            let last = asked.last().expect("it goes on");
+            let wanted = (SystemWork::Rebuild, class);
+            assert_eq!((last.work, last.class), wanted, "{at_stake} {given:?}");
+            assert_eq!(array.status().rebuild_priority, given);
+        });
+    }
 }
 
 /// A piece that was made equal already is not trusted when a write to it has failed since.

@@ -50,6 +50,24 @@ fn every_command_has_an_example_that_can_be_typed() {
     }
 }
 
+/// Each of these would say two things at once, or nothing.
+#[test]
+fn a_pool_is_set_in_one_way() {
+    let set = ["flashyard", "pool", "set", "p"];
+    let rebuild = ["--rebuild-priority", "low"];
+    let new = ["--compression", "lz4"];
+    for (more, is_good) in [
+        (rebuild.to_vec(), true),
+        (new.to_vec(), true),
+        ([rebuild, new].concat(), false),
+        (vec!["--rebuild-priority", "medium"], false),
+        (Vec::new(), false),
+    ] {
+        let parsed = Cli::try_parse_from(set.iter().chain(&more));
+        assert_eq!(parsed.is_ok(), is_good, "{more:?}");
+    }
+}
+
 #[test]
 fn every_option_stands_in_a_group() {
     for (words, command) in commands() {

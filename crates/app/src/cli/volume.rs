@@ -7,7 +7,8 @@ use clap::{ArgGroup, Args, Subcommand};
 use super::reach::Reach;
 use crate::options::whole;
 use crate::spec::{
-    CompressionName, Eui64, KeyText, NamespaceUuid, Nguid, Redundancy, Size, VolumeKind,
+    CompressionName, Eui64, KeyText, NamespaceUuid, Nguid, RebuildPriority, Redundancy, Size,
+    VolumeKind,
 };
 
 /// `flashyard pool`.
@@ -87,6 +88,15 @@ pub enum PoolCommand {
         /// Read and compare all copies with each read
         #[arg(long, help_heading = "Several devices", requires = "devices")]
         safe_read: bool,
+        /// What a rebuild is beside tenants
+        #[arg(
+            long,
+            help_heading = "Several devices",
+            requires = "devices",
+            value_name = "PRIORITY",
+            default_value = "auto"
+        )]
+        rebuild_priority: RebuildPriority,
         /// Device that takes the place of one that fails; can be given again
         #[arg(
             long,
@@ -112,11 +122,14 @@ pub enum PoolCommand {
         #[arg(long, help_heading = "Confirmation")]
         force: bool,
     },
-    /// Change what volumes of a mapped pool have that are made from now on and do not say it
+    /// Change what new volumes of a mapped pool have that do not say it, or what a rebuild of a
+    /// pool of several devices gets
     #[command(
         after_help = "Examples:\n  flashyard pool set thin --compression lz4\n  \
-        flashyard pool set thin --compression none --chunk 0",
-        group(ArgGroup::new("defaults").required(true).multiple(true).args(["compression", "chunk"]))
+        flashyard pool set thin --compression none --chunk 0\n  \
+        flashyard pool set safe --rebuild-priority low",
+        group(ArgGroup::new("change").required(true).multiple(true)
+            .args(["compression", "chunk", "rebuild_priority"]))
     )]
     Set {
         /// Its name
@@ -124,6 +137,14 @@ pub enum PoolCommand {
         /// What is to change
         #[command(flatten)]
         defaults: PoolDefaultArgs,
+        /// What a rebuild is beside tenants, from now on
+        #[arg(
+            long,
+            help_heading = "Several devices",
+            value_name = "PRIORITY",
+            conflicts_with_all = ["compression", "chunk"]
+        )]
+        rebuild_priority: Option<RebuildPriority>,
     },
     /// Take over a pool that is on a device and that the target does not know, after its state was
     /// lost

@@ -76,7 +76,12 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             Request::change_array(name, ArrayChange::Scrub { stop })
         }
         PoolCommand::Grow { name } => Request::GrowPool(name),
-        PoolCommand::Set { name, defaults } => {
+        PoolCommand::Set {
+            name,
+            rebuild_priority: Some(priority),
+            ..
+        } => Request::change_array(name, ArrayChange::RebuildPriority { priority }),
+        PoolCommand::Set { name, defaults, .. } => {
             let change = PoolChange {
                 compression: defaults.compression,
                 chunk: defaults.chunk,
@@ -102,6 +107,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             redundancy,
             copies,
             safe_read,
+            rebuild_priority,
             spare,
             block_size,
             kind,
@@ -115,6 +121,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
                 redundancy,
                 copies,
                 safe_read: safe_read.then_some(true),
+                rebuild_priority,
                 uuid: None,
             };
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());

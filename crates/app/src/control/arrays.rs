@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Request;
-use crate::spec::{DeviceSpec, KeyText, PoolSpec, VolumeKind};
+use crate::spec::{DeviceSpec, KeyText, PoolSpec, RebuildPriority, VolumeKind};
 
 /// A device made of others, and what stands on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -117,6 +117,11 @@ pub enum ArrayChange {
     Remove {
         /// Which.
         device: String,
+    },
+    /// Say what a rebuild is beside the I/O of tenants, from now on.
+    RebuildPriority {
+        /// What.
+        priority: RebuildPriority,
     },
     /// Read everything, and repair what differs.
     Scrub {

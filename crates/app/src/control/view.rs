@@ -25,8 +25,8 @@ use super::traffic::TrafficView;
 use super::why::WhyView;
 use crate::spec::{
     Address, ClassName, CompressionName, ConditionName, Conditions, ContentName, Document, Eui64,
-    FlatDevice, KeyText, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, Size, Span,
-    VolumeKind,
+    FlatDevice, KeyText, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, RebuildPriority,
+    Size, Span, VolumeKind,
 };
 
 /// The answer to a request that was carried out.
@@ -230,6 +230,9 @@ pub struct PoolView {
     /// Its space, while it is open.
     #[serde(flatten)]
     pub space: Option<SpaceView>,
+    /// What a rebuild is beside the I/O of tenants, if it stands on devices with redundancy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild_priority: Option<RebuildPriority>,
     /// What it stands on, if that are several devices.
     #[serde(flatten)]
     pub array: Option<ArrayView>,

@@ -228,6 +228,10 @@ impl Work<'_> {
             parity: array.parity() as usize,
             safe_read: array.safe_read == Some(true),
         };
+        let options = Options {
+            rebuild_priority: array.rebuild_priority.into(),
+            ..Options::default()
+        };
         let whole = devices.len() == array.devices.len();
         let name = spec.name.clone();
         let opened = self.cores.call(home, move |state| async move {
@@ -237,7 +241,7 @@ impl Work<'_> {
             };
             let devices: Vec<NewMember> = devices.into_iter().filter_map(member).collect();
             let spares: Vec<NewMember> = spares.into_iter().filter_map(member).collect();
-            let (rt, options) = (&state.rt, Options::default());
+            let rt = &state.rt;
             let array = match beginning {
                 Beginning::Made { id, force } if whole => {
                     let array = Array::create(rt, devices, id, layout, options, force).await?;

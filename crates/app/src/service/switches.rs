@@ -45,6 +45,9 @@ impl Work<'_> {
         let (id, _) = self.device(&wanted.name)?;
         self.change_spec(id, |spec| {
             spec.set_faults(wanted.faults().to_vec());
+            if let Some(wanted) = wanted.array() {
+                spec.set_array(|array| array.rebuild_priority = wanted.rebuild_priority);
+            }
             spec.policy = wanted.policy;
             // What was said by hand was not measured.
             if spec.capability == wanted.capability || spec.calibration != wanted.calibration {
@@ -57,6 +60,7 @@ impl Work<'_> {
         })?;
         self.renew_policy(id);
         self.renew_faults(id);
+        self.renew_rebuild_priority(id);
         Ok(())
     }
 

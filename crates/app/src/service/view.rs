@@ -252,6 +252,11 @@ impl Work<'_> {
                 block_size: info.block_size,
                 space_hint: space_hint(info),
             }),
+            rebuild_priority: device.and_then(|device| {
+                let array = self.graph.device(device)?.spec.array()?;
+                let is_rebuilt = array.copies() > 1;
+                is_rebuilt.then_some(array.rebuild_priority)
+            }),
             array: device
                 .and_then(|device| self.view_array(device))
                 .map(|array| {

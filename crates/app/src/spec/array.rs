@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use flashyard_block::array::MAX_COLUMNS;
+use flashyard_block::array::{self, MAX_COLUMNS};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +71,31 @@ impl fmt::Display for NoRedundancy {
 
 impl std::error::Error for NoRedundancy {}
 
+/// What a rebuild is beside the I/O of tenants.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum RebuildPriority {
+    /// High while one more failure would lose data, else low.
+    #[default]
+    Auto,
+    /// It gets what tenants leave, and under the policy `fair` a 32nd at least.
+    Low,
+    /// It has the share of a tenant of weight 1.
+    High,
+}
+
+impl From<RebuildPriority> for array::RebuildPriority {
+    fn from(priority: RebuildPriority) -> Self {
+        match priority {
+            RebuildPriority::Auto => Self::Auto,
+            RebuildPriority::Low => Self::Low,
+            RebuildPriority::High => Self::High,
+        }
+    }
+}
+
 /// A device made of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArraySpec {
@@ -84,6 +109,8 @@ pub struct ArraySpec {
     pub copies: Option<u32>,
     /// Whether reads compare all copies; no if not given.
     pub safe_read: Option<bool>,
+    /// What a rebuild is beside the I/O of tenants.
+    pub rebuild_priority: RebuildPriority,
     /// Its identity, given when it was made.
     pub uuid: Option<NamespaceUuid>,
 }
@@ -97,6 +124,7 @@ impl ArraySpec {
             redundancy: None,
             copies: None,
             safe_read: None,
+            rebuild_priority: RebuildPriority::default(),
             uuid: None,
         }
     }
@@ -130,6 +158,9 @@ impl ArraySpec {
         let mirror = self.redundancy.unwrap_or_default() == Redundancy::Mirror;
         if !mirror && (self.copies.is_some() || self.safe_read == Some(true)) {
             return Err(DeviceError::OneCopy);
+        }
+        if !mirror && self.parity() == 0 && self.rebuild_priority != RebuildPriority::default() {
+            return Err(DeviceError::NothingToRebuild);
         }
         if mirror && !(2..=4).contains(&self.copies()) {
             return Err(DeviceError::Copies(self.copies()));

@@ -78,9 +78,15 @@ impl Section {
     pub fn has_default(self, key: &str) -> bool {
         match self {
             Self::Target => true,
-            Self::Device => {
-                ["policy", "capability", "curve", "calibration", "faults"].contains(&key)
-            }
+            Self::Device => [
+                "policy",
+                "capability",
+                "curve",
+                "calibration",
+                "faults",
+                "rebuild_priority",
+            ]
+            .contains(&key),
             Self::Pool => ["compression", "chunk"].contains(&key),
             Self::Tenant => !["name", "nqn", "serial", "model"].contains(&key),
             Self::Volume => ["reserve", "read_only"].contains(&key),

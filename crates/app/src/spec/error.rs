@@ -113,6 +113,8 @@ pub enum DeviceError {
     Copies(u32),
     /// An array without redundancy has one copy only.
     OneCopy,
+    /// An array without redundancy is never rebuilt.
+    NothingToRebuild,
     /// An array without redundancy has nothing to fill a spare from.
     SpareOfNone,
     /// A device that an array has twice, or itself.
@@ -304,6 +306,7 @@ impl DeviceError {
             Self::Members(..) | Self::Columns(..) | Self::Twice(_) => "devices",
             Self::Copies(_) => "copies",
             Self::OneCopy => "redundancy",
+            Self::NothingToRebuild => "rebuild_priority",
             Self::SpareOfNone => "spares",
         }
     }
@@ -433,6 +436,9 @@ impl fmt::Display for DeviceError {
             Self::Copies(copies) => write!(f, "copies is {copies}: a mirror has 2 to 4"),
             Self::OneCopy => f.write_str(
                 "`copies` and `safe_read` are for mirrors: set `redundancy = \"mirror\"`, or leave them out",
+            ),
+            Self::NothingToRebuild => f.write_str(
+                "without redundancy nothing is rebuilt: set `redundancy` to `mirror`, `parity` or `double-parity`, or leave `rebuild_priority` out",
             ),
             Self::SpareOfNone => f.write_str(
                 "without redundancy a spare cannot be filled: set `redundancy` to `mirror`, `parity` or `double-parity`, or leave `spares` out",

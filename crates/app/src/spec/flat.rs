@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
-use super::array::{ArraySpec, Redundancy};
+use super::array::{ArraySpec, RebuildPriority, Redundancy};
 use super::conditions::Conditions;
 use super::crypt::{CryptSpec, KeyText};
 use super::device::{ChannelsSpec, DeviceSpec, FlashSpec, Medium, RemoteSpec, Store};
@@ -75,6 +75,9 @@ pub struct FlatDevice {
     /// Whether each read of an `array` reads all copies and compares them; false if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safe_read: Option<bool>,
+    /// What a rebuild of an `array` is beside the I/O of tenants; `auto` if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuild_priority: Option<RebuildPriority>,
     /// Devices that take the place of one of an `array` that fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spares: Option<Vec<String>>,
@@ -145,6 +148,7 @@ impl FlatDevice {
             redundancy: None,
             copies: None,
             safe_read: None,
+            rebuild_priority: None,
             spares: None,
             profile: None,
             condition: None,
@@ -225,6 +229,7 @@ impl FlatDevice {
                 redundancy: self.redundancy.take(),
                 copies: self.copies.take(),
                 safe_read: self.safe_read.take(),
+                rebuild_priority: self.rebuild_priority.take().unwrap_or_default(),
                 uuid: self.uuid.take(),
             }),
         })
@@ -265,6 +270,7 @@ impl FlatDevice {
             ("redundancy", self.redundancy.is_some()),
             ("copies", self.copies.is_some()),
             ("safe_read", self.safe_read.is_some()),
+            ("rebuild_priority", self.rebuild_priority.is_some()),
             ("spares", self.spares.is_some()),
         ];
         given
@@ -354,6 +360,8 @@ impl FlatDevice {
                 (self.devices, self.redundancy) = (Some(array.devices), array.redundancy);
                 self.spares = Some(array.spares).filter(|spares| !spares.is_empty());
                 (self.copies, self.safe_read) = (array.copies, array.safe_read);
+                let said = Some(array.rebuild_priority);
+                self.rebuild_priority = said.filter(|it| *it != RebuildPriority::default());
                 self.uuid = array.uuid;
             }
         }

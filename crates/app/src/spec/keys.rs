@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::array::Redundancy;
+use super::array::{RebuildPriority, Redundancy};
 use super::drive::StoreName;
 use super::error::{DILATION_MOST, WEIGHT_MOST};
 use super::fault::{FaultName, FaultOnName};
@@ -75,6 +75,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "devices") => list("ssd0"),
         (_, "spares") => list("ssd9"),
         (_, "redundancy") => names::<Redundancy>(),
+        (_, "rebuild_priority") => names::<RebuildPriority>(),
         (_, "copies") => number(2, 4),
         (_, "address") => text("storage.example:4420"),
         (_, "uuid") => text("2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"),

@@ -106,6 +106,56 @@ fn members_are_exchanged_lost_and_added_and_nothing_of_a_volume_is() {
     assert_eq!(target.terminate(), 0);
 }
 
+/// What a rebuild gets is said when a pool is made, in a file, or while it is used, and holds over a
+/// restart; where nothing is ever rebuilt it is refused.
+#[test]
+fn the_priority_of_a_rebuild_is_set_shown_and_kept() {
+    let scratch = Scratch::new("arrays-priority");
+    let target = Target::start(&scratch, &[]);
+    devices(&target, &scratch, 5);
+    let made = ["pool", "create", "p", "--devices", "d0,d1"];
+    let priority = |pool: &Value| pool["rebuild_priority"].clone();
+    let flag = ["--rebuild-priority", "high"];
+    let plain = "without redundancy nothing is rebuilt";
+    target.refused(&[&made[..], &flag].concat(), plain);
+    let mirror = ["--redundancy", "mirror"];
+    let pool = target.json(&[&made[..], &mirror, &flag].concat());
+    assert_eq!(priority(&pool), "high");
+    let pool = target.json(&["pool", "set", "p", "--rebuild-priority", "low"]);
+    assert_eq!(priority(&pool), "low");
+    assert_eq!(target.terminate(), 0);
+
+    let target = Target::start(&scratch, &[]);
+    assert_eq!(priority(&target.json(&["pool", "show", "p"])), "low");
+    let device = target.json(&["device", "show", "p"]);
+    assert_eq!(priority(&device), "low");
+    let file = scratch.join("kept.toml");
+    target.json(&["export", "--output", path(&file)]);
+    let text = fs::read_to_string(&file).expect("it was written");
+    let low = "rebuild_priority = \"low\"";
+    for (said, becomes) in [("rebuild_priority = \"high\"", "high"), ("", "auto")] {
+        fs::write(&file, text.replace(low, said)).expect("it is ours");
+        target.json(&["apply", path(&file)]);
+        let pool = target.json(&["pool", "show", "p"]);
+        assert_eq!(priority(&pool), becomes, "{text}");
+    }
+    fs::write(&file, text.replace(low, "rebuild_priority = \"x\"")).expect("it is ours");
+    target.refused(
+        &["apply", path(&file)],
+        "expected one of `auto`, `low`, `high`",
+    );
+
+    target.json(&["pool", "create", "one", "--device", "d2"]);
+    let set = ["pool", "set", "one", "--rebuild-priority", "low"];
+    target.refused(&set, "several devices");
+    target.json(&["pool", "create", "two", "--devices", "d3,d4"]);
+    let set = ["pool", "set", "two", "--rebuild-priority", "low"];
+    target.refused(&set, plain);
+    let pool = target.json(&["pool", "show", "two"]);
+    assert_eq!(priority(&pool), Value::Null);
+    assert_eq!(target.terminate(), 0);
+}
+
 /// Members know their array: in any order, and not with one that is foreign.
 #[test]
 fn a_pool_of_several_devices_is_found_again_when_the_state_is_lost() {

@@ -60,7 +60,9 @@ pub use geometry::MAX_COPIES;
 pub use member::{Failure, MemberCounts};
 pub use record::{Contradiction, MEMBER_VERSION, MemberState, PARITY_VERSION, Uuid};
 pub use rows::MAX_COLUMNS;
-pub use types::{ArrayCounts, Layout, MemberStatus, NewMember, Options, Rebuild, Scrub, Status};
+pub use types::{
+    ArrayCounts, Layout, MemberStatus, NewMember, Options, Rebuild, RebuildPriority, Scrub, Status,
+};
 
 use self::geometry::Piece;
 use self::member::Member;
@@ -100,6 +102,7 @@ impl Array {
             bytes: record.geometry.bytes(),
             members,
             rebuild: self.rebuilding(),
+            rebuild_priority: shared.rebuild_priority.get(),
             scrub: shared.scrub.borrow().clone(),
             dirty_regions: sets.iter().map(|set| set.regions.borrow().dirty()).sum(),
             counts: shared.counted(),
@@ -185,6 +188,12 @@ impl Array {
     /// Ends a scrub.
     pub fn stop_scrub(&self) {
         self.shared.scrub.borrow_mut().running = false;
+    }
+
+    /// What a rebuild is beside the I/O of users, from the next piece on. It is not kept on the
+    /// members.
+    pub fn set_rebuild_priority(&self, priority: RebuildPriority) {
+        self.shared.rebuild_priority.set(priority);
     }
 
     /// The names of devices that are used no more and have I/O that has not ended: failed members,

@@ -1,7 +1,7 @@
 //! Work in the background: regions are made equal after a crash, copied to members that are being
 //! rebuilt, and scrubbed. It takes turns with the I/O of users where the device has turns to give,
 //! piece by piece; writes to a region wait only while a piece of it is copied. It is in the
-//! background, but a rebuild has a share while the next failure would lose data.
+//! background, but a rebuild may have a share: see [`RebuildPriority`].
 
 use std::rc::{Rc, Weak};
 
@@ -15,7 +15,7 @@ use super::member::Member;
 use super::record::{MemberState, Uuid};
 use super::set::{At, Loss, Set};
 use super::shared::Shared;
-use super::types::Pace;
+use super::types::{Pace, RebuildPriority};
 use crate::turns::Taken;
 use crate::{Device, Io, IoError, Step, SystemWork, Tag, Zero};
 
@@ -379,17 +379,30 @@ impl Set {
             (Some(rows), _) => rows.data(),
             (None, _) => copies,
         };
-        // With the next member that fails data are lost.
-        let at_stake = work == SystemWork::Rebuild && self.active() <= self.needed();
         Step {
             work,
-            class: match at_stake {
-                true => Class::Throughput,
-                false => Class::Background,
-            },
+            class: self.class_of(work),
             op,
             bytes: place.bytes * times as u64,
             lba: place.at / u64::from(self.block_size),
+        }
+    }
+
+    fn class_of(&self, work: SystemWork) -> Class {
+        let shared = self
+            .shared
+            .upgrade()
+            .filter(|_| work == SystemWork::Rebuild);
+        let priority = shared.map_or(RebuildPriority::Low, |it| it.rebuild_priority.get());
+        let has_a_share = match priority {
+            RebuildPriority::Low => false,
+            RebuildPriority::High => true,
+            // With the next member that fails data are lost.
+            RebuildPriority::Auto => self.active() <= self.needed(),
+        };
+        match has_a_share {
+            true => Class::Throughput,
+            false => Class::Background,
         }
     }
 

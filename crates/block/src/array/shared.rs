@@ -11,7 +11,7 @@ use flashyard_time::Duration;
 use super::member::{Failure, Member};
 use super::record::{MemberState, Record};
 use super::set::Set;
-use super::types::{ArrayCounts, Options, Pace, Scrub};
+use super::types::{ArrayCounts, Options, Pace, RebuildPriority, Scrub};
 use crate::gate::Gate;
 use crate::turns::Queue;
 use crate::{Device, Io, IoError, Tag, Unneeded};
@@ -55,6 +55,7 @@ pub(super) struct Shared {
     pub(super) unneeded: RefCell<Option<Unneeded>>,
     pub(super) scrub: RefCell<Scrub>,
     pub(super) rebuild: Cell<Pace>,
+    pub(super) rebuild_priority: Cell<RebuildPriority>,
     pub(super) blank: Cell<bool>,
 }
 
@@ -86,6 +87,7 @@ impl Shared {
             unneeded: RefCell::default(),
             scrub: RefCell::default(),
             rebuild: Cell::default(),
+            rebuild_priority: Cell::new(options.rebuild_priority),
             blank: Cell::new(blank),
         })
     }

@@ -15,11 +15,25 @@ pub struct NewMember {
     pub device: SharedDevice,
 }
 
+/// What a rebuild is beside the I/O of users, where the device has turns to give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RebuildPriority {
+    /// High while the next failure would lose data, else low.
+    #[default]
+    Auto,
+    /// In the background: [`Class::Background`](flashyard_sched::Class::Background).
+    Low,
+    /// It has a share: [`Class::Throughput`](flashyard_sched::Class::Throughput).
+    High,
+}
+
 /// How an array behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// A member at which an I/O takes longer has failed, at the latest after twice as long.
     pub hang_after: Duration,
+    /// What a rebuild is; see [`Array::set_rebuild_priority`](super::Array::set_rebuild_priority).
+    pub rebuild_priority: RebuildPriority,
 }
 
 impl Default for Options {
@@ -27,6 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             hang_after: Duration::from_secs(8),
+            rebuild_priority: RebuildPriority::default(),
         }
     }
 }
@@ -74,6 +89,8 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// What is being copied.
     pub rebuild: Option<Rebuild>,
+    /// What that is beside the I/O of users.
+    pub rebuild_priority: RebuildPriority,
     /// The scrub that runs, or the last one.
     pub scrub: Scrub,
     /// Regions whose copies may differ if power were cut now.
