@@ -50,7 +50,9 @@ pub use snapshot::{CloneArgs, SnapshotArgs, SnapshotCommand};
 pub use target::{TargetArgs, TargetCommand, TargetSetArgs};
 pub use tenant::{TenantArgs, TenantCommand};
 pub use top::TopArgs;
-pub use volume::{MoveGoalArgs, OnOff, PoolArgs, PoolCommand, VolumeArgs, VolumeCommand};
+pub use volume::{
+    MoveGoalArgs, OnOff, PoolArgs, PoolCommand, RebuildArgs, VolumeArgs, VolumeCommand,
+};
 
 /// A storage target for people who share flash: volumes for many tenants over NVMe/TCP.
 #[derive(Debug, Parser)]

@@ -37,7 +37,7 @@ use crate::spec::{
 pub use activity::{
     ActivityView, ConnectionActivity, CoreActivity, DeviceActivity, TenantActivity, TenantOnDevice,
 };
-pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView};
+pub use arrays::{ArrayChange, ArrayHow, ArrayOf, ArrayView, RebuildChange};
 pub use asker::{Asker, Progress, Shows};
 pub use audit::{AuditAsk, AuditRecord, Means};
 pub use condition::{Condition, Health};

@@ -49,6 +49,7 @@ const KEYS: [(&str, &[&str]); 17] = [
             "copies",
             "safe_read",
             "rebuild_priority",
+            "rebuild_limit",
             "spares",
             "array_uuid",
             "members",

@@ -5,6 +5,7 @@ mod arrays;
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -200,6 +201,38 @@ fn a_rebuild_has_the_priority_that_it_was_given() {
             assert_eq!(array.status().rebuild_priority, given);
         });
     }
+}
+
+/// A limit holds a rebuild back, and holds from the next piece on; hosts are not held.
+#[test]
+fn a_rebuild_is_as_slow_as_it_was_said_to_be() {
+    in_world(async |rt| {
+        let (array, whistle) = replacing(&rt, &memories(3, 40 * MIB)).await;
+        let limit = |mb: u64| NonZeroU64::new(mb * 1_000_000);
+        array.set_rebuild_limit(limit(10));
+        assert_eq!(array.status().rebuild_limit, limit(10));
+        whistle.allow_all();
+        let before = copied(&array);
+        rt.sleep(Duration::from_secs(1)).await;
+        let slow = copied(&array) - before;
+        // A piece had no limit when it began to wait for its turn.
+        let wanted = 10_000_000 - PIECE..=10_000_000 + 2 * PIECE;
+        assert!(wanted.contains(&slow), "{slow}");
+        let begun = rt.now();
+        write(&array, 2048, BLOCK, 0x77).await.expect("all work");
+        assert!(rt.now() - begun < Duration::from_ms(1));
+        array.set_rebuild_limit(limit(20));
+        let before = copied(&array);
+        rt.sleep(Duration::from_ms(500)).await;
+        let faster = copied(&array) - before;
+        // The first one waits as long as before: as long as two take now.
+        let wanted = 10_000_000 - 3 * PIECE..=10_000_000;
+        assert!(wanted.contains(&faster), "{faster}");
+        array.set_rebuild_limit(None);
+        pass(&rt).await;
+        pass(&rt).await;
+        assert!(array.status().rebuild.is_none(), "{:?}", array.status());
+    });
 }
 
 /// A piece that was made equal already is not trusted when a write to it has failed since.

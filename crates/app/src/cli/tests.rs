@@ -55,11 +55,15 @@ fn every_command_has_an_example_that_can_be_typed() {
 fn a_pool_is_set_in_one_way() {
     let set = ["flashyard", "pool", "set", "p"];
     let rebuild = ["--rebuild-priority", "low"];
+    let limit = ["--rebuild-limit", "50MB/s"];
     let new = ["--compression", "lz4"];
     for (more, is_good) in [
         (rebuild.to_vec(), true),
         (new.to_vec(), true),
+        ([rebuild, limit].concat(), true),
         ([rebuild, new].concat(), false),
+        ([limit, new].concat(), false),
+        (vec!["--rebuild-limit", "fast"], false),
         (vec!["--rebuild-priority", "medium"], false),
         (Vec::new(), false),
     ] {

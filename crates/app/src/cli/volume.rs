@@ -7,9 +7,10 @@ use clap::{ArgGroup, Args, Subcommand};
 use super::reach::Reach;
 use crate::options::whole;
 use crate::spec::{
-    CompressionName, Eui64, KeyText, NamespaceUuid, Nguid, RebuildPriority, Redundancy, Size,
-    VolumeKind,
+    Bandwidth, CompressionName, Eui64, KeyText, NamespaceUuid, Nguid, RebuildPriority, Redundancy,
+    Size, VolumeKind,
 };
+use crate::units::UnitError;
 
 /// `flashyard pool`.
 #[derive(Args, Debug)]
@@ -51,7 +52,9 @@ pub enum PoolCommand {
         sixteen (RAID 6), both for mapped pools.\n\n\
         A raw pool gives space of the device to volumes, with nothing between. In a mapped pool volumes take the space\n\
         that is written and may be larger than it together; every block is verified when it is read. It needs 32 MiB. With a\n\
-        key what they store is encrypted, each volume with a key of its own that is forgotten when it is deleted."
+        key what they store is encrypted, each volume with a key of its own that is forgotten when it is deleted.",
+        group(ArgGroup::new("rebuild").multiple(true)
+            .args(["rebuild_priority", "rebuild_limit"]).requires("devices"))
     )]
     Create {
         /// Name: letters, digits, `-`, `_`, `.`
@@ -88,15 +91,9 @@ pub enum PoolCommand {
         /// Read and compare all copies with each read
         #[arg(long, help_heading = "Several devices", requires = "devices")]
         safe_read: bool,
-        /// What a rebuild is beside tenants
-        #[arg(
-            long,
-            help_heading = "Several devices",
-            requires = "devices",
-            value_name = "PRIORITY",
-            default_value = "auto"
-        )]
-        rebuild_priority: RebuildPriority,
+        /// What a rebuild gets
+        #[command(flatten)]
+        rebuild: RebuildArgs,
         /// Device that takes the place of one that fails; can be given again
         #[arg(
             long,
@@ -127,9 +124,13 @@ pub enum PoolCommand {
     #[command(
         after_help = "Examples:\n  flashyard pool set thin --compression lz4\n  \
         flashyard pool set thin --compression none --chunk 0\n  \
-        flashyard pool set safe --rebuild-priority low",
+        flashyard pool set safe --rebuild-priority low --rebuild-limit 50MB/s\n  \
+        flashyard pool set safe --rebuild-limit none",
         group(ArgGroup::new("change").required(true).multiple(true)
-            .args(["compression", "chunk", "rebuild_priority"]))
+            .args(["compression", "chunk", "rebuild_priority", "rebuild_limit"])),
+        group(ArgGroup::new("rebuild").multiple(true)
+            .args(["rebuild_priority", "rebuild_limit"]).conflicts_with("defaults")),
+        group(ArgGroup::new("defaults").multiple(true).args(["compression", "chunk"]))
     )]
     Set {
         /// Its name
@@ -137,14 +138,9 @@ pub enum PoolCommand {
         /// What is to change
         #[command(flatten)]
         defaults: PoolDefaultArgs,
-        /// What a rebuild is beside tenants, from now on
-        #[arg(
-            long,
-            help_heading = "Several devices",
-            value_name = "PRIORITY",
-            conflicts_with_all = ["compression", "chunk"]
-        )]
-        rebuild_priority: Option<RebuildPriority>,
+        /// What a rebuild gets
+        #[command(flatten)]
+        rebuild: RebuildArgs,
     },
     /// Take over a pool that is on a device and that the target does not know, after its state was
     /// lost
@@ -609,6 +605,31 @@ pub struct PoolDefaultArgs {
     /// Their chunks, 4KiB or 16KiB; 0 is 16KiB where they are compressed, else 4KiB [default: 0]
     #[arg(long, help_heading = "New volumes", value_name = "SIZE")]
     pub chunk: Option<Size>,
+}
+
+/// What the rebuild of a pool of several devices gets beside tenants.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct RebuildArgs {
+    /// What a rebuild is beside tenants, where I/O waits at the switch [default: auto]
+    #[arg(long, help_heading = "Several devices", value_name = "PRIORITY")]
+    pub rebuild_priority: Option<RebuildPriority>,
+    /// What a rebuild writes to each device at most, such as `50MB/s`, or `none` [default: none]
+    #[arg(long, help_heading = "Several devices", value_name = "BANDWIDTH", value_parser = parse_rebuild_limit)]
+    pub rebuild_limit: Option<Bandwidth>,
+}
+
+impl RebuildArgs {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        self.rebuild_priority.is_some() || self.rebuild_limit.is_some()
+    }
+}
+
+fn parse_rebuild_limit(text: &str) -> Result<Bandwidth, UnitError> {
+    match text {
+        "none" => Ok(Bandwidth(0)),
+        limit => limit.parse(),
+    }
 }
 
 /// A switch.

@@ -1,8 +1,8 @@
 //! `flashyard pool`.
 
 use super::{from_here, run, show};
-use crate::cli::{PoolArgs, PoolCommand};
-use crate::control::{ArrayChange, ArrayHow, KindName, Page, PoolChange, Request};
+use crate::cli::{PoolArgs, PoolCommand, RebuildArgs};
+use crate::control::{ArrayChange, ArrayHow, KindName, Page, PoolChange, RebuildChange, Request};
 use crate::failure::{Failure, Invalid};
 use crate::spec::{ArraySpec, DeviceSpec, KeyText, PolicyName, PoolSpec, VolumeKind};
 use crate::table;
@@ -76,11 +76,9 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             Request::change_array(name, ArrayChange::Scrub { stop })
         }
         PoolCommand::Grow { name } => Request::GrowPool(name),
-        PoolCommand::Set {
-            name,
-            rebuild_priority: Some(priority),
-            ..
-        } => Request::change_array(name, ArrayChange::RebuildPriority { priority }),
+        PoolCommand::Set { name, rebuild, .. } if rebuild.is_given() => {
+            Request::change_array(name, ArrayChange::SetRebuild(rebuild.into()))
+        }
         PoolCommand::Set { name, defaults, .. } => {
             let change = PoolChange {
                 compression: defaults.compression,
@@ -107,7 +105,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             redundancy,
             copies,
             safe_read,
-            rebuild_priority,
+            rebuild,
             spare,
             block_size,
             kind,
@@ -115,15 +113,14 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             defaults,
             force,
         } => {
-            let array = ArraySpec {
-                devices,
+            let mut array = ArraySpec {
                 spares: spare,
                 redundancy,
                 copies,
                 safe_read: safe_read.then_some(true),
-                rebuild_priority,
-                uuid: None,
+                ..ArraySpec::found_on(devices)
             };
+            RebuildChange::from(rebuild).apply_to(&mut array);
             let device = DeviceSpec::of_array(name, array, block_size, PolicyName::default());
             let key = key.map(from_here).transpose()?;
             let mut request = Request::on_array(device, (kind, key), None, ArrayHow::made(force));
@@ -155,6 +152,15 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
         },
     };
     run(&args.reach, &request)
+}
+
+impl From<RebuildArgs> for RebuildChange {
+    fn from(given: RebuildArgs) -> Self {
+        Self {
+            priority: given.rebuild_priority,
+            limit: given.rebuild_limit,
+        }
+    }
 }
 
 /// What is said of a pool that is imported with a key: only mapped ones have one.

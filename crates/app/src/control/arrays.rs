@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Request;
-use crate::spec::{DeviceSpec, KeyText, PoolSpec, RebuildPriority, VolumeKind};
+use crate::spec::{
+    ArraySpec, Bandwidth, DeviceSpec, KeyText, PoolSpec, RebuildPriority, VolumeKind,
+};
 
 /// A device made of others, and what stands on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -118,16 +120,37 @@ pub enum ArrayChange {
         /// Which.
         device: String,
     },
-    /// Say what a rebuild is beside the I/O of tenants, from now on.
-    RebuildPriority {
-        /// What.
-        priority: RebuildPriority,
-    },
+    /// Say what a rebuild gets from now on; what is not given stays.
+    SetRebuild(RebuildChange),
     /// Read everything, and repair what differs.
     Scrub {
         /// End that.
         stop: bool,
     },
+}
+
+/// What a rebuild gets from now on; what is not given stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RebuildChange {
+    /// What it is beside the I/O of tenants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<RebuildPriority>,
+    /// Bytes a second that it writes to each device at most; zero for any rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bandwidth>,
+}
+
+impl RebuildChange {
+    /// Makes the change.
+    pub fn apply_to(self, array: &mut ArraySpec) {
+        if let Some(priority) = self.priority {
+            array.rebuild_priority = priority;
+        }
+        if let Some(limit) = self.limit {
+            array.rebuild_limit = Some(limit).filter(|limit| limit.0 > 0);
+        }
+    }
 }
 
 /// An open array: its members, and what is done to them.

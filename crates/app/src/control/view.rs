@@ -24,9 +24,9 @@ use super::space::{QuotaView, SpaceView};
 use super::traffic::TrafficView;
 use super::why::WhyView;
 use crate::spec::{
-    Address, ClassName, CompressionName, ConditionName, Conditions, ContentName, Document, Eui64,
-    FlatDevice, KeyText, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec, RebuildPriority,
-    Size, Span, VolumeKind,
+    Address, Bandwidth, ClassName, CompressionName, ConditionName, Conditions, ContentName,
+    Document, Eui64, FlatDevice, KeyText, LoadPoint, NamespaceUuid, Nguid, PolicyName, RatesSpec,
+    RebuildPriority, Size, Span, VolumeKind,
 };
 
 /// The answer to a request that was carried out.
@@ -233,6 +233,9 @@ pub struct PoolView {
     /// What a rebuild is beside the I/O of tenants, if it stands on devices with redundancy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebuild_priority: Option<RebuildPriority>,
+    /// Bytes a second that a rebuild writes to each device at most, if it has a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rebuild_limit: Option<Bandwidth>,
     /// What it stands on, if that are several devices.
     #[serde(flatten)]
     pub array: Option<ArrayView>,

@@ -7,9 +7,9 @@ use flashyard_block::pool::Pool;
 
 use super::Fault;
 use super::work::Work;
-use crate::control::{ArrayChange, View};
+use crate::control::{ArrayChange, RebuildChange, View};
 use crate::graph::NodeId;
-use crate::spec::{ArraySpec, RebuildPriority};
+use crate::spec::ArraySpec;
 use crate::state::Kind;
 
 impl Work<'_> {
@@ -32,37 +32,35 @@ impl Work<'_> {
                 self.replace_member(id, old, new, force)?;
             }
             ArrayChange::Remove { device } => self.remove_member(id, &device)?,
-            ArrayChange::RebuildPriority { priority } => {
-                self.set_rebuild_priority(id, priority)?;
-            }
+            ArrayChange::SetRebuild(change) => self.set_rebuild(id, change)?,
             ArrayChange::Scrub { stop } => self.scrub(id, stop)?,
         }
         self.ask_all();
         self.view_one(kind, name)
     }
 
-    /// Notes what rebuilds are beside the I/O of tenants, also of an array that is not open.
-    fn set_rebuild_priority(&mut self, id: NodeId, priority: RebuildPriority) -> Result<(), Fault> {
+    /// Notes what a rebuild gets, also of an array that is not open.
+    fn set_rebuild(&mut self, id: NodeId, change: RebuildChange) -> Result<(), Fault> {
         if let Some(device) = self.graph.device(id) {
             let mut spec = device.spec.clone();
-            spec.set_array(|array| array.rebuild_priority = priority);
+            spec.set_array(|array| change.apply_to(array));
             spec.check()?;
         }
-        self.change_spec(id, |spec| {
-            spec.set_array(|array| array.rebuild_priority = priority);
-        })?;
-        self.renew_rebuild_priority(id);
+        self.change_spec(id, |spec| spec.set_array(|array| change.apply_to(array)))?;
+        self.renew_rebuild(id);
         Ok(())
     }
 
     /// Has an array know what was noted; one that is not open will when it is.
-    pub(super) fn renew_rebuild_priority(&self, id: NodeId) {
+    pub(super) fn renew_rebuild(&self, id: NodeId) {
         self.send_in_order(|stack| {
             let array = stack.graph.device(id)?.spec.array()?;
-            let (home, priority) = (stack.home_of(id).ok()?, array.rebuild_priority);
+            let (priority, limit) = (array.rebuild_priority, array.rebuild_bytes());
+            let home = stack.home_of(id).ok()?;
             Some(self.cores.send(home, move |state| async move {
                 if let Some(array) = state.nodes.array(id) {
                     array.set_rebuild_priority(priority.into());
+                    array.set_rebuild_limit(limit);
                 }
             }))
         });

@@ -230,6 +230,7 @@ impl Work<'_> {
         };
         let options = Options {
             rebuild_priority: array.rebuild_priority.into(),
+            rebuild_limit: array.rebuild_bytes(),
             ..Options::default()
         };
         let whole = devices.len() == array.devices.len();

@@ -46,7 +46,10 @@ impl Work<'_> {
         self.change_spec(id, |spec| {
             spec.set_faults(wanted.faults().to_vec());
             if let Some(wanted) = wanted.array() {
-                spec.set_array(|array| array.rebuild_priority = wanted.rebuild_priority);
+                spec.set_array(|array| {
+                    array.rebuild_priority = wanted.rebuild_priority;
+                    array.rebuild_limit = wanted.rebuild_limit;
+                });
             }
             spec.policy = wanted.policy;
             // What was said by hand was not measured.
@@ -60,7 +63,7 @@ impl Work<'_> {
         })?;
         self.renew_policy(id);
         self.renew_faults(id);
-        self.renew_rebuild_priority(id);
+        self.renew_rebuild(id);
         Ok(())
     }
 

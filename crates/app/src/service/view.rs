@@ -231,6 +231,7 @@ impl Work<'_> {
             Some(Report::Pool(info, _)) => Some(info),
             _ => None,
         };
+        let array = device.and_then(|device| self.graph.device(device)?.spec.array());
         View::Pool(Box::new(PoolView {
             name: record.spec.name.clone(),
             devices: record.spec.devices.clone(),
@@ -252,11 +253,10 @@ impl Work<'_> {
                 block_size: info.block_size,
                 space_hint: space_hint(info),
             }),
-            rebuild_priority: device.and_then(|device| {
-                let array = self.graph.device(device)?.spec.array()?;
-                let is_rebuilt = array.copies() > 1;
-                is_rebuilt.then_some(array.rebuild_priority)
-            }),
+            rebuild_priority: array
+                .filter(|array| array.copies() > 1)
+                .map(|array| array.rebuild_priority),
+            rebuild_limit: array.and_then(|array| array.rebuild_limit),
             array: device
                 .and_then(|device| self.view_array(device))
                 .map(|array| {

@@ -154,9 +154,9 @@ impl Stack {
             }
             ArrayChange::Replace { old, new, .. } => new.iter().chain([old]).collect(),
             ArrayChange::Remove { device } => vec![device],
-            ArrayChange::Start { .. }
-            | ArrayChange::RebuildPriority { .. }
-            | ArrayChange::Scrub { .. } => Vec::new(),
+            ArrayChange::Start { .. } | ArrayChange::SetRebuild(_) | ArrayChange::Scrub { .. } => {
+                Vec::new()
+            }
         };
         names.into_iter().fold(wants, |wants, name| {
             wants.and(Object::Device(name.clone()), Mode::Changed)

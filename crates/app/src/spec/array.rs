@@ -1,6 +1,7 @@
 //! A device made of several others: striped, mirrored, both, or with parity.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use clap::ValueEnum;
@@ -10,9 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::error::DeviceError;
 use super::namespace_uuid::NamespaceUuid;
+use super::rates::Bandwidth;
 
 /// Copies of a mirror where none are given.
 const COPIES: u32 = 2;
+
+/// Slower rebuilds are refused: 1 TiB takes 12 days at this.
+const LEAST_REBUILD: Bandwidth = Bandwidth(1_000_000);
 
 /// How an array bears the loss of a member.
 #[derive(
@@ -111,6 +116,8 @@ pub struct ArraySpec {
     pub safe_read: Option<bool>,
     /// What a rebuild is beside the I/O of tenants.
     pub rebuild_priority: RebuildPriority,
+    /// Bytes a second that a rebuild writes to each device at most.
+    pub rebuild_limit: Option<Bandwidth>,
     /// Its identity, given when it was made.
     pub uuid: Option<NamespaceUuid>,
 }
@@ -125,6 +132,7 @@ impl ArraySpec {
             copies: None,
             safe_read: None,
             rebuild_priority: RebuildPriority::default(),
+            rebuild_limit: None,
             uuid: None,
         }
     }
@@ -147,6 +155,12 @@ impl ArraySpec {
         }
     }
 
+    /// Bytes a second that a rebuild writes to each device at most.
+    pub fn rebuild_bytes(&self) -> Option<NonZeroU64> {
+        self.rebuild_limit
+            .and_then(|limit| NonZeroU64::new(limit.0))
+    }
+
     /// All devices, the spares last.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         let all = self.devices.iter().chain(&self.spares);
@@ -159,9 +173,7 @@ impl ArraySpec {
         if !mirror && (self.copies.is_some() || self.safe_read == Some(true)) {
             return Err(DeviceError::OneCopy);
         }
-        if !mirror && self.parity() == 0 && self.rebuild_priority != RebuildPriority::default() {
-            return Err(DeviceError::NothingToRebuild);
-        }
+        self.check_rebuild(mirror || self.parity() > 0)?;
         if mirror && !(2..=4).contains(&self.copies()) {
             return Err(DeviceError::Copies(self.copies()));
         }
@@ -185,6 +197,17 @@ impl ArraySpec {
         match seen.contains(&name) {
             true => Err(DeviceError::Twice(name.to_owned())),
             false => Ok(()),
+        }
+    }
+
+    fn check_rebuild(&self, is_rebuilt: bool) -> Result<(), DeviceError> {
+        if !is_rebuilt && self.rebuild_priority != RebuildPriority::default() {
+            return Err(DeviceError::NothingToRebuild("rebuild_priority"));
+        }
+        match self.rebuild_limit {
+            Some(_) if !is_rebuilt => Err(DeviceError::NothingToRebuild("rebuild_limit")),
+            Some(limit) if limit < LEAST_REBUILD => Err(DeviceError::RebuildLimit(limit)),
+            _ => Ok(()),
         }
     }
 }

@@ -85,6 +85,7 @@ impl Section {
                 "calibration",
                 "faults",
                 "rebuild_priority",
+                "rebuild_limit",
             ]
             .contains(&key),
             Self::Pool => ["compression", "chunk"].contains(&key),

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::fault_error::FaultError;
 use super::function::FunctionError;
 use super::kind::DeviceKind;
+use super::rates::Bandwidth;
 use super::target::SettingError;
 use crate::units::{self, UnitError};
 
@@ -114,7 +115,9 @@ pub enum DeviceError {
     /// An array without redundancy has one copy only.
     OneCopy,
     /// An array without redundancy is never rebuilt.
-    NothingToRebuild,
+    NothingToRebuild(&'static str),
+    /// A rebuild would take weeks.
+    RebuildLimit(Bandwidth),
     /// An array without redundancy has nothing to fill a spare from.
     SpareOfNone,
     /// A device that an array has twice, or itself.
@@ -306,7 +309,8 @@ impl DeviceError {
             Self::Members(..) | Self::Columns(..) | Self::Twice(_) => "devices",
             Self::Copies(_) => "copies",
             Self::OneCopy => "redundancy",
-            Self::NothingToRebuild => "rebuild_priority",
+            Self::NothingToRebuild(key) => key,
+            Self::RebuildLimit(_) => "rebuild_limit",
             Self::SpareOfNone => "spares",
         }
     }
@@ -437,8 +441,14 @@ impl fmt::Display for DeviceError {
             Self::OneCopy => f.write_str(
                 "`copies` and `safe_read` are for mirrors: set `redundancy = \"mirror\"`, or leave them out",
             ),
-            Self::NothingToRebuild => f.write_str(
-                "without redundancy nothing is rebuilt: set `redundancy` to `mirror`, `parity` or `double-parity`, or leave `rebuild_priority` out",
+            Self::NothingToRebuild(key) => write!(
+                f,
+                "without redundancy nothing is rebuilt: set `redundancy` to `mirror`, `parity` or `double-parity`, or leave `{key}` out"
+            ),
+            Self::RebuildLimit(limit) => write!(
+                f,
+                "rebuild_limit is {} bytes a second: give 1MB/s or more, or leave it out",
+                limit.0
             ),
             Self::SpareOfNone => f.write_str(
                 "without redundancy a spare cannot be filled: set `redundancy` to `mirror`, `parity` or `double-parity`, or leave `spares` out",

@@ -17,7 +17,7 @@ use super::kind::{DeviceKind, LoadPoint};
 use super::namespace_uuid::NamespaceUuid;
 use super::partition::PartitionSpec;
 use super::policy_name::PolicyName;
-use super::rates::RatesSpec;
+use super::rates::{Bandwidth, RatesSpec};
 use super::size::Size;
 
 /// Bytes per block when nobody says.
@@ -78,6 +78,9 @@ pub struct FlatDevice {
     /// What a rebuild of an `array` is beside the I/O of tenants; `auto` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuild_priority: Option<RebuildPriority>,
+    /// What a rebuild of an `array` writes to each of its devices at most; any rate if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebuild_limit: Option<Bandwidth>,
     /// Devices that take the place of one of an `array` that fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spares: Option<Vec<String>>,
@@ -149,6 +152,7 @@ impl FlatDevice {
             copies: None,
             safe_read: None,
             rebuild_priority: None,
+            rebuild_limit: None,
             spares: None,
             profile: None,
             condition: None,
@@ -230,6 +234,7 @@ impl FlatDevice {
                 copies: self.copies.take(),
                 safe_read: self.safe_read.take(),
                 rebuild_priority: self.rebuild_priority.take().unwrap_or_default(),
+                rebuild_limit: self.rebuild_limit.take(),
                 uuid: self.uuid.take(),
             }),
         })
@@ -271,6 +276,7 @@ impl FlatDevice {
             ("copies", self.copies.is_some()),
             ("safe_read", self.safe_read.is_some()),
             ("rebuild_priority", self.rebuild_priority.is_some()),
+            ("rebuild_limit", self.rebuild_limit.is_some()),
             ("spares", self.spares.is_some()),
         ];
         given
@@ -360,6 +366,7 @@ impl FlatDevice {
                 (self.devices, self.redundancy) = (Some(array.devices), array.redundancy);
                 self.spares = Some(array.spares).filter(|spares| !spares.is_empty());
                 (self.copies, self.safe_read) = (array.copies, array.safe_read);
+                self.rebuild_limit = array.rebuild_limit;
                 let said = Some(array.rebuild_priority);
                 self.rebuild_priority = said.filter(|it| *it != RebuildPriority::default());
                 self.uuid = array.uuid;

@@ -87,6 +87,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "partition.given") => list("0.0,1.0"),
         ("tenant", "hosts") => list("nqn.2014-08.org.nvmexpress:uuid:..."),
         (_, key) if key.starts_with("curve.") => "a whole number".into(),
+        (_, "rebuild_limit") => value(&BANDWIDTH),
         (_, key) if key.ends_with("bandwidth") => value(&BANDWIDTH),
         (_, key) if key.ends_with("iops") => value(&IOS),
         (_, key) => {

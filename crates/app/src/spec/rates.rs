@@ -51,7 +51,7 @@ pub struct RatesSpec {
 }
 
 /// Bytes per second, written such as `1GB/s` and shown as a number in JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(into = "u64")]
 pub struct Bandwidth(pub u64);
 

@@ -109,7 +109,7 @@ fn members_are_exchanged_lost_and_added_and_nothing_of_a_volume_is() {
 /// What a rebuild gets is said when a pool is made, in a file, or while it is used, and holds over a
 /// restart; where nothing is ever rebuilt it is refused.
 #[test]
-fn the_priority_of_a_rebuild_is_set_shown_and_kept() {
+fn what_a_rebuild_gets_is_set_shown_and_kept() {
     let scratch = Scratch::new("arrays-priority");
     let target = Target::start(&scratch, &[]);
     devices(&target, &scratch, 5);
@@ -121,12 +121,16 @@ fn the_priority_of_a_rebuild_is_set_shown_and_kept() {
     let mirror = ["--redundancy", "mirror"];
     let pool = target.json(&[&made[..], &mirror, &flag].concat());
     assert_eq!(priority(&pool), "high");
-    let pool = target.json(&["pool", "set", "p", "--rebuild-priority", "low"]);
+    let low = ["--rebuild-priority", "low", "--rebuild-limit", "50MB/s"];
+    let pool = target.json(&[&["pool", "set", "p"], &low[..]].concat());
     assert_eq!(priority(&pool), "low");
+    assert_eq!(pool["rebuild_limit"], 50_000_000);
     assert_eq!(target.terminate(), 0);
 
     let target = Target::start(&scratch, &[]);
-    assert_eq!(priority(&target.json(&["pool", "show", "p"])), "low");
+    let pool = target.json(&["pool", "show", "p"]);
+    assert_eq!(priority(&pool), "low");
+    assert_eq!(pool["rebuild_limit"], 50_000_000);
     let device = target.json(&["device", "show", "p"]);
     assert_eq!(priority(&device), "low");
     let file = scratch.join("kept.toml");
@@ -138,6 +142,7 @@ fn the_priority_of_a_rebuild_is_set_shown_and_kept() {
         target.json(&["apply", path(&file)]);
         let pool = target.json(&["pool", "show", "p"]);
         assert_eq!(priority(&pool), becomes, "{text}");
+        assert_eq!(pool["rebuild_limit"], 50_000_000);
     }
     fs::write(&file, text.replace(low, "rebuild_priority = \"x\"")).expect("it is ours");
     target.refused(
@@ -145,6 +150,9 @@ fn the_priority_of_a_rebuild_is_set_shown_and_kept() {
         "expected one of `auto`, `low`, `high`",
     );
 
+    let limit = |limit| ["pool", "set", "p", "--rebuild-limit", limit];
+    target.refused(&limit("10KB/s"), "give 1MB/s or more");
+    assert_eq!(target.json(&limit("none"))["rebuild_limit"], Value::Null);
     target.json(&["pool", "create", "one", "--device", "d2"]);
     let set = ["pool", "set", "one", "--rebuild-priority", "low"];
     target.refused(&set, "several devices");

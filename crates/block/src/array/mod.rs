@@ -20,7 +20,7 @@
 //!
 //! Map: `geometry`, `rows`, `record`, `assembly`, `regions`, `vote` and `sums` decide, pure;
 //! `places` and `map` are what is on the members; `member`, `set`, `flight` and `row_io` are I/O;
-//! `careful` reads all copies, and `row_repair` does the same with parity; `shared` keeps the
+//! `rate_limit` holds a rebuild back; `careful` reads all copies, and `row_repair` does the same with parity; `shared` keeps the
 //! record, `changes` changes it, `joining` adds copies, and `rebuild` works in the background.
 
 mod assembly;
@@ -37,6 +37,7 @@ mod map;
 mod member;
 mod opening;
 mod places;
+mod rate_limit;
 mod rebuild;
 mod record;
 mod recording;
@@ -51,6 +52,7 @@ mod types;
 mod unneeded;
 mod vote;
 
+use std::num::NonZeroU64;
 use std::rc::Rc;
 
 pub use assembly::NoRecord;
@@ -103,6 +105,7 @@ impl Array {
             members,
             rebuild: self.rebuilding(),
             rebuild_priority: shared.rebuild_priority.get(),
+            rebuild_limit: shared.rebuild_limit.rate(),
             scrub: shared.scrub.borrow().clone(),
             dirty_regions: sets.iter().map(|set| set.regions.borrow().dirty()).sum(),
             counts: shared.counted(),
@@ -194,6 +197,12 @@ impl Array {
     /// members.
     pub fn set_rebuild_priority(&self, priority: RebuildPriority) {
         self.shared.rebuild_priority.set(priority);
+    }
+
+    /// Bytes a second that a rebuild writes to each member at most, from the next piece on. It is
+    /// not kept on the members.
+    pub fn set_rebuild_limit(&self, limit: Option<NonZeroU64>) {
+        self.shared.rebuild_limit.set(limit);
     }
 
     /// The names of devices that are used no more and have I/O that has not ended: failed members,

@@ -300,6 +300,9 @@ impl Set {
                 true => SystemWork::Resync,
                 false => SystemWork::Rebuild,
             };
+            if work == SystemWork::Rebuild {
+                shared.rebuild_limit.take(&shared.rt, place.bytes).await;
+            }
             let step = self.step_of(work, Op::Write, place, 1);
             let turn = shared.queue.take(step).await.ok_or(IoError::Aborted)?;
             let set = Rc::clone(self);

@@ -9,6 +9,7 @@ use flashyard_runtime::sync::{Notify, Semaphore};
 use flashyard_time::Duration;
 
 use super::member::{Failure, Member};
+use super::rate_limit::RateLimit;
 use super::record::{MemberState, Record};
 use super::set::Set;
 use super::types::{ArrayCounts, Options, Pace, RebuildPriority, Scrub};
@@ -56,6 +57,7 @@ pub(super) struct Shared {
     pub(super) scrub: RefCell<Scrub>,
     pub(super) rebuild: Cell<Pace>,
     pub(super) rebuild_priority: Cell<RebuildPriority>,
+    pub(super) rebuild_limit: RateLimit,
     pub(super) blank: Cell<bool>,
 }
 
@@ -88,6 +90,7 @@ impl Shared {
             scrub: RefCell::default(),
             rebuild: Cell::default(),
             rebuild_priority: Cell::new(options.rebuild_priority),
+            rebuild_limit: RateLimit::new(options.rebuild_limit),
             blank: Cell::new(blank),
         })
     }

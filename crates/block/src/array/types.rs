@@ -1,5 +1,7 @@
 //! What is said to an array, and what it says of itself.
 
+use std::num::NonZeroU64;
+
 use flashyard_time::{Duration, Time};
 
 use super::member::{Failure, MemberCounts};
@@ -34,6 +36,8 @@ pub struct Options {
     pub hang_after: Duration,
     /// What a rebuild is; see [`Array::set_rebuild_priority`](super::Array::set_rebuild_priority).
     pub rebuild_priority: RebuildPriority,
+    /// Bytes a second that a rebuild writes to each member at most.
+    pub rebuild_limit: Option<NonZeroU64>,
 }
 
 impl Default for Options {
@@ -42,6 +46,7 @@ impl Default for Options {
         Self {
             hang_after: Duration::from_secs(8),
             rebuild_priority: RebuildPriority::default(),
+            rebuild_limit: None,
         }
     }
 }
@@ -91,6 +96,8 @@ pub struct Status {
     pub rebuild: Option<Rebuild>,
     /// What that is beside the I/O of users.
     pub rebuild_priority: RebuildPriority,
+    /// Bytes a second that it writes to each member at most.
+    pub rebuild_limit: Option<NonZeroU64>,
     /// The scrub that runs, or the last one.
     pub scrub: Scrub,
     /// Regions whose copies may differ if power were cut now.

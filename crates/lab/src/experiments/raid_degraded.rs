@@ -1,6 +1,7 @@
 //! What a volume gives while a drive is missing, and while its successor is being filled.
 
 use std::cell::Cell;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use flashyard_block::array::Array;
@@ -22,10 +23,10 @@ pub(super) struct RaidDegraded;
 
 const CLAIM: &str = "A volume that has lost a drive goes on, with the rate of the drives that are left, and while a new drive is filled \
 its hosts keep most of that. The filling takes turns with them, as the policy says. Blocks of 4 KiB of a full volume are read and written by chance, 32 at a time: with all drives, \
-after one has vanished, and from when another one takes its place, which is then filled to its end without hosts. Nothing may be wrong or fail \
+after one has vanished, from when another one takes its place, then with a limit on the filling, and at last it is filled to its end without hosts. Nothing may be wrong or fail \
 at any time.";
 
-const SETTINGS: [Setting; 6] = [
+const SETTINGS: [Setting; 7] = [
     Setting {
         key: "gib",
         default: "2",
@@ -49,6 +50,12 @@ const SETTINGS: [Setting; 6] = [
         default: "70",
         domain: Domain::Number(0, 100),
         meaning: "reads of a hundred I/Os",
+    },
+    Setting {
+        key: "limit",
+        default: "25",
+        domain: Domain::Number(1, 10_000),
+        meaning: "MB/s that the new drive gets at most in the last state",
     },
     Setting {
         key: "profile",
@@ -100,9 +107,9 @@ const STACKS: [Stack; 5] = [
 const POLICIES: [&str; 2] = ["fifo", "fair"];
 
 /// What is measured of each volume, in this order.
-const STATES: [&str; 3] = ["healthy", "degraded", "rebuilding"];
+const STATES: [&str; 4] = ["healthy", "degraded", "rebuilding", "rebuilding, limited"];
 
-const PROMISES: [Promise; 2] = [
+const PROMISES: [Promise; 3] = [
     Promise {
         wanted: "Nothing is wrong or fails at any time",
         judge: |rows| Got::none(&rows.numbers("bad")),
@@ -117,6 +124,15 @@ const PROMISES: [Promise; 2] = [
                     .numbers("of_healthy"),
                 0.5,
             )
+        },
+    },
+    Promise {
+        wanted: "With a limit on the filling they keep at least nine tenths of what they have with a drive missing",
+        judge: |rows| {
+            let of = |state| rows.with("state", state).numbers("iops");
+            let (limited, degraded) = (of("rebuilding, limited"), of("degraded"));
+            let kept = limited.iter().zip(&degraded).map(|(a, b)| a / b);
+            Got::at_least(&kept.collect::<Vec<f64>>(), 0.9)
         },
     },
 ];
@@ -149,6 +165,7 @@ impl Experiment for RaidDegraded {
         };
         let span = Duration::from_ms(ms);
         let (profiles, reads) = (context.words("profile"), context.number("reads"));
+        let limit = context.number("limit") * 1_000_000;
         let mut jobs = Vec::new();
         for condition in conditions(&context.words("condition")) {
             for drives in Drives::of(&profiles, condition, (gib, context.seed))? {
@@ -161,7 +178,7 @@ impl Experiment for RaidDegraded {
         let found = parallel::first(context.progress, &jobs, |(drives, stack, policy)| {
             let (its, stack, policy) = (drives.clone(), *stack, *policy);
             let found = drives.in_world(move |rt| async move {
-                measure(&rt, (stack, &its), (mib, policy), (reads, span)).await
+                measure(&rt, (stack, &its), (mib, policy), (reads, span, limit)).await
             });
             let label = drives.label();
             context
@@ -187,16 +204,17 @@ impl Experiment for RaidDegraded {
 /// What came of one volume.
 struct Found {
     /// By [`STATES`].
-    tallies: [Tally; 3],
-    /// Bytes per second that the new drive was given, beside hosts and without them.
-    copied: [f64; 2],
+    tallies: [Tally; 4],
+    /// Bytes per second that the new drive was given, beside hosts without a limit and with one,
+    /// and without hosts.
+    copied: [f64; 3],
 }
 
 async fn measure(
     rt: &Rt,
     (stack, drives): (Stack, &Drives),
     (mib, policy): (u64, &str),
-    (reads, span): (u64, Duration),
+    (reads, span, limit): (u64, Duration, u64),
 ) -> Found {
     let site = Site::new(rt, (stack, drives), mib).await;
     fill(&site.volume).await;
@@ -219,18 +237,30 @@ async fn measure(
     replaced.expect("the new drive works");
     let whole = Rc::new(Cell::new(false));
     let watch = rt.spawn(watch(rt.clone(), array.clone(), whole.clone()));
-    let (over, flag) = (within(rt, span), whole.clone());
-    let rebuilding = run(rt, &volume, mix(4), move |now| flag.get() || over(now)).await;
+    let over = || {
+        let (over, whole) = (within(rt, span), whole.clone());
+        move |now| whole.get() || over(now)
+    };
+    let rebuilding = run(rt, &volume, mix(4), over()).await;
     let beside = copied(&array);
+    array.set_rebuild_limit(NonZeroU64::new(limit));
+    let limited = run(rt, &volume, mix(5), over()).await;
+    let slowly = copied(&array) - beside;
+    array.set_rebuild_limit(None);
+    let beside_all = copied(&array);
     let begun = rt.now();
     watch.await;
-    let alone = (copied(&array) - beside) as f64 / rt.now().since(begun).as_secs_f64();
+    let alone = (copied(&array) - beside_all) as f64 / rt.now().since(begun).as_secs_f64();
     drop(array);
     core.remove_device(&handle).await;
     site.close().await;
     Found {
-        copied: [beside as f64 / rebuilding.seconds, alone],
-        tallies: [healthy, degraded, rebuilding],
+        copied: [
+            beside as f64 / rebuilding.seconds,
+            slowly as f64 / limited.seconds,
+            alone,
+        ],
+        tallies: [healthy, degraded, rebuilding, limited],
     }
 }
 
@@ -256,16 +286,19 @@ async fn watch(rt: Rt, array: Rc<Array>, whole: Rc<Cell<bool>>) {
 impl Found {
     fn rows(&self, drives: &Drives, stack: &Stack, policy: &str) -> Vec<Vec<Value>> {
         let alone = self.tallies[0].rate();
-        let rows = STATES.iter().zip(&self.tallies);
-        let rows = rows.map(|(state, tally)| {
+        let [beside, slowly, alone_after] = self.copied.map(Value::Real);
+        let none = || [Value::Missing, Value::Missing];
+        let copied = [
+            none(),
+            none(),
+            [beside, Value::Missing],
+            [slowly, alone_after],
+        ];
+        let rows = STATES.iter().zip(&self.tallies).zip(copied);
+        let rows = rows.map(|((state, tally), [beside, after])| {
             let us = |latency: &Histogram, part| match latency.count() {
                 0 => Value::Missing,
                 _ => Value::Real(latency.percentile(part) as f64 / 1e3),
-            };
-            let rebuilds = *state == STATES[2];
-            let copied = |at: usize| match rebuilds {
-                true => Value::Real(self.copied[at]),
-                false => Value::Missing,
             };
             vec![
                 Value::Text(drives.profile.name.clone()),
@@ -279,8 +312,8 @@ impl Found {
                 us(&tally.read_latency, 990_000),
                 us(&tally.write_latency, 990_000),
                 Value::Count(tally.wrong + tally.failed),
-                copied(0),
-                copied(1),
+                beside,
+                after,
             ]
         });
         rows.collect()
