@@ -296,7 +296,7 @@ impl DeviceError {
     fn key(&self) -> &'static str {
         match self {
             Self::Needs(..) => "name",
-            Self::HasNo(_, key) => key,
+            Self::HasNo(_, key) | Self::NothingToRebuild(key) => key,
             Self::Noted(key) => key.split('.').next().unwrap_or(key),
             Self::BlockSize(_) | Self::SectorSize => "block_size",
             Self::Size(..) | Self::Small(..) => "size",
@@ -309,7 +309,6 @@ impl DeviceError {
             Self::Members(..) | Self::Columns(..) | Self::Twice(_) => "devices",
             Self::Copies(_) => "copies",
             Self::OneCopy => "redundancy",
-            Self::NothingToRebuild(key) => key,
             Self::RebuildLimit(_) => "rebuild_limit",
             Self::SpareOfNone => "spares",
         }

@@ -106,8 +106,8 @@ fn members_are_exchanged_lost_and_added_and_nothing_of_a_volume_is() {
     assert_eq!(target.terminate(), 0);
 }
 
-/// What a rebuild gets is said when a pool is made, in a file, or while it is used, and holds over a
-/// restart; where nothing is ever rebuilt it is refused.
+/// What a rebuild gets is said when a pool is made, in a file, or while it is used, and is kept
+/// over a restart; where nothing is ever rebuilt it is refused.
 #[test]
 fn what_a_rebuild_gets_is_set_shown_and_kept() {
     let scratch = Scratch::new("arrays-priority");

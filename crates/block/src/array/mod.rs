@@ -20,8 +20,9 @@
 //!
 //! Map: `geometry`, `rows`, `record`, `assembly`, `regions`, `vote` and `sums` decide, pure;
 //! `places` and `map` are what is on the members; `member`, `set`, `flight` and `row_io` are I/O;
-//! `rate_limit` holds a rebuild back; `careful` reads all copies, and `row_repair` does the same with parity; `shared` keeps the
-//! record, `changes` changes it, `joining` adds copies, and `rebuild` works in the background.
+//! `rate_limit` holds a rebuild back; `careful` reads all copies, and `row_repair` does the same
+//! with parity; `shared` keeps the record, `changes` changes it, `joining` adds copies, and
+//! `rebuild` works in the background.
 
 mod assembly;
 mod careful;
