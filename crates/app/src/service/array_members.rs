@@ -9,7 +9,7 @@ use super::Fault;
 use super::work::Work;
 use crate::control::{ArrayChange, RebuildChange, View};
 use crate::graph::NodeId;
-use crate::spec::ArraySpec;
+use crate::spec::{ArraySpec, SpecError};
 use crate::state::Kind;
 
 impl Work<'_> {
@@ -41,10 +41,13 @@ impl Work<'_> {
 
     /// Notes what a rebuild gets, also of an array that is not open.
     fn set_rebuild(&mut self, id: NodeId, change: RebuildChange) -> Result<(), Fault> {
-        if let Some(device) = self.graph.device(id) {
-            let mut spec = device.spec.clone();
-            spec.set_array(|array| change.apply_to(array));
-            spec.check()?;
+        let device = self.graph.device(id).map(|device| &device.spec);
+        if let Some((spec, array)) = device.and_then(|spec| Some((spec, spec.array()?))) {
+            let mut array = array.clone();
+            change.apply_to(&mut array);
+            // The rest may be wrong for a while: a device more is listed while one is replaced.
+            let checked = array.check_rebuild();
+            checked.map_err(|error| SpecError::Device(spec.name.clone(), error))?;
         }
         self.change_spec(id, |spec| spec.set_array(|array| change.apply_to(array)))?;
         self.renew_rebuild(id);

@@ -173,7 +173,7 @@ impl ArraySpec {
         if !mirror && (self.copies.is_some() || self.safe_read == Some(true)) {
             return Err(DeviceError::OneCopy);
         }
-        self.check_rebuild(mirror || self.parity() > 0)?;
+        self.check_rebuild()?;
         if mirror && !(2..=4).contains(&self.copies()) {
             return Err(DeviceError::Copies(self.copies()));
         }
@@ -200,7 +200,9 @@ impl ArraySpec {
         }
     }
 
-    fn check_rebuild(&self, is_rebuilt: bool) -> Result<(), DeviceError> {
+    /// Checks what it says of rebuilds.
+    pub fn check_rebuild(&self) -> Result<(), DeviceError> {
+        let is_rebuilt = self.redundancy.unwrap_or_default() != Redundancy::None;
         if !is_rebuilt && self.rebuild_priority != RebuildPriority::default() {
             return Err(DeviceError::NothingToRebuild("rebuild_priority"));
         }

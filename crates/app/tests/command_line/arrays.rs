@@ -112,7 +112,7 @@ fn members_are_exchanged_lost_and_added_and_nothing_of_a_volume_is() {
 fn what_a_rebuild_gets_is_set_shown_and_kept() {
     let scratch = Scratch::new("arrays-priority");
     let target = Target::start(&scratch, &[]);
-    devices(&target, &scratch, 5);
+    devices(&target, &scratch, 6);
     let made = ["pool", "create", "p", "--devices", "d0,d1"];
     let priority = |pool: &Value| pool["rebuild_priority"].clone();
     let flag = ["--rebuild-priority", "high"];
@@ -153,7 +153,13 @@ fn what_a_rebuild_gets_is_set_shown_and_kept() {
     let limit = |limit| ["pool", "set", "p", "--rebuild-limit", limit];
     target.refused(&limit("10KB/s"), "give 1MB/s or more");
     assert_eq!(target.json(&limit("none"))["rebuild_limit"], Value::Null);
-    target.json(&["pool", "create", "one", "--device", "d2"]);
+    // While a device is replaced, too: that is when it matters.
+    volume(&target);
+    target.json(&limit("1MB/s"));
+    target.json(&["pool", "replace", "p", "--device", "d1", "--with", "d2"]);
+    target.json(&limit("none"));
+    wait_for(&target, &[("d0", "active"), ("d2", "active")]);
+    target.json(&["pool", "create", "one", "--device", "d5"]);
     let set = ["pool", "set", "one", "--rebuild-priority", "low"];
     target.refused(&set, "several devices");
     target.json(&["pool", "create", "two", "--devices", "d3,d4"]);
