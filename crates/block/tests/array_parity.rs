@@ -136,6 +136,75 @@ fn any_part_is_read_as_it_was_written_without_any_members_that_parity_bears() {
     });
 }
 
+/// Sets are added, of members of another size. Rows follow on each other, and each set bears by
+/// itself what one bears: members that are lost, that come back old, and a spare.
+#[test]
+fn an_array_with_parity_grows_by_sets() {
+    for (columns, parity) in SHAPES {
+        in_world(async move |rt: Rt| {
+            let first = memories(columns, MEMBER);
+            let more = memories(2 * columns, MEMBER + 3 * MIB);
+            let array = make(&rt, &first, parity).await;
+            let (before, (start, length)) = (array.info().blocks, rows(&array));
+            fill(&array, 1).await;
+            let all: Vec<SharedDevice> = first.iter().chain(&more).cloned().collect();
+            let added = array.add(new(&all)[columns..].to_vec(), false).await;
+            added.expect("as many as two sets");
+            let data = (columns - parity) as u64;
+            assert_eq!(array.info().blocks, before + 2 * 11 * 256 * data);
+            assert_eq!(rows(&array), (start, length));
+            fill(&array, 2).await;
+            check_all(&array, 2).await;
+            // Across the end of the first set.
+            check(&array, before - 5, 10, 2).await;
+            array.close().await;
+            drop(array);
+
+            // As many of each set are away as it bears, and it is opened in another order.
+            let mut left: Vec<_> = new(&all);
+            left.reverse();
+            left.retain(|it| {
+                let at: usize = it.name[1..].parse().expect("a number");
+                at % columns >= parity
+            });
+            let opened = Array::open(&rt, left, None, Options::default(), true).await;
+            let array = opened.expect("enough of each are there");
+            check_all(&array, 2).await;
+            fill(&array, 3).await;
+            array.close().await;
+            drop(array);
+            let array = open(&rt, &all).await.expect("all are there");
+            idle(&rt, &array).await;
+            assert!(!array.status().is_degraded(), "{:?}", array.status());
+            check_all(&array, 3).await;
+            array.scrub();
+            idle(&rt, &array).await;
+            let healed: u64 = array
+                .status()
+                .members
+                .iter()
+                .map(|it| it.counts.healed)
+                .sum();
+            assert_eq!(healed, 0, "what was rebuilt agrees");
+            // A spare takes the place of one of the last set.
+            let spare = named("s", &memories(1, MEMBER + 3 * MIB)[0]);
+            let added = array.add_spares(vec![spare.clone()], false).await;
+            added.expect("it is large enough");
+            array.close().await;
+            drop(array);
+            let mut left = new(&all);
+            left.pop();
+            left.push(spare);
+            let opened = Array::open(&rt, left, None, Options::default(), true).await;
+            let array = opened.expect("parity bears one");
+            idle(&rt, &array).await;
+            assert!(!array.status().is_degraded(), "{:?}", array.status());
+            check_all(&array, 3).await;
+            array.close().await;
+        });
+    }
+}
+
 #[test]
 fn what_is_not_whole_rows_is_refused_and_what_cannot_have_parity_too() {
     in_world(async |rt: Rt| {
@@ -148,8 +217,10 @@ fn what_is_not_whole_rows_is_refused_and_what_cannot_have_parity_too() {
         }
         let across = write(&array, first - 1, BLOCK + length as usize * BLOCK, 1).await;
         assert_eq!(across, Ok(()), "a part in place and a row");
-        let added = array.add(new(&memories(5, MEMBER)), false).await;
-        assert_eq!(added, Err(ArrayError::Fixed));
+        for count in [1, 4, 6] {
+            let added = array.add(new(&memories(count, MEMBER)), false).await;
+            assert_eq!(added, Err(ArrayError::Groups(count, 5)));
+        }
         for (count, parity, safe_read) in
             [(2, 1, false), (3, 2, false), (17, 1, false), (4, 1, true)]
         {

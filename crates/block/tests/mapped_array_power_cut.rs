@@ -50,7 +50,10 @@ const FORMS: [(u32, Option<Codec>); 5] = [
 /// What the pool stands on, and whether a member dies under it.
 #[derive(Clone, Copy, Debug)]
 struct Stack {
+    /// Of each set.
     members: usize,
+    /// Sets; all but the first are added in the middle of the life.
+    sets: usize,
     /// Columns of parity; none in a mirror.
     parity: usize,
     dies: bool,
@@ -63,6 +66,10 @@ impl Stack {
             0 => self.members - 1,
             parity => parity,
         }
+    }
+
+    fn all(self) -> usize {
+        self.sets * self.members
     }
 
     /// Hardly more than the least a pool can be on: all of it is read and compared.
@@ -111,6 +118,9 @@ struct Life {
     made: usize,
     /// When a member died.
     died: usize,
+    /// When the array began to grow, and had grown.
+    growing: usize,
+    grown: usize,
     writes: BTreeMap<u64, Vec<Written>>,
     snapshots: Vec<Moment>,
 }
@@ -163,17 +173,18 @@ struct Host {
     other: SharedDevice,
     rng: Rng,
     life: Life,
-    _array: Rc<Array>,
+    array: Rc<Array>,
 }
 
 impl Host {
     async fn new(rt: &Rt, stack: Stack, seed: u64) -> Self {
         let log = Log::default();
-        let start = vec![Content::zeroes(stack.member_bytes()); stack.members];
-        let drives: Vec<Rc<Drive>> = (0..stack.members)
+        let start = vec![Content::zeroes(stack.member_bytes()); stack.all()];
+        let drives: Vec<Rc<Drive>> = (0..stack.all())
             .map(|at| Drive::new(at, start[at].clone(), &log, seed + at as u64))
             .collect();
-        let devices: Vec<_> = drives.iter().map(|it| it.clone() as SharedDevice).collect();
+        let first = &drives[..stack.members];
+        let devices: Vec<_> = first.iter().map(|it| it.clone() as SharedDevice).collect();
         let layout = Layout {
             copies: stack.members,
             parity: stack.parity,
@@ -197,6 +208,8 @@ impl Host {
             events: Vec::new(),
             made: log.borrow().len(),
             died: usize::MAX,
+            growing: usize::MAX,
+            grown: usize::MAX,
             writes: BTreeMap::new(),
             snapshots: Vec::new(),
         };
@@ -209,7 +222,7 @@ impl Host {
             other,
             rng: Rng::new(seed),
             life,
-            _array: array,
+            array,
         }
     }
 
@@ -249,6 +262,20 @@ impl Host {
                 written.expect("enough work");
             }
         }
+    }
+
+    /// The array grows by its other sets, and the pool with it.
+    async fn grow(&mut self) {
+        let devices = self.drives.iter().map(|it| it.clone() as SharedDevice);
+        let devices: Vec<_> = devices.collect();
+        let more = new(&devices)[self.life.stack.members..].to_vec();
+        let before = self.pool.info().bytes;
+        self.array
+            .add(more, false)
+            .await
+            .expect("they hold nothing");
+        self.pool.extend().await.expect("enough work");
+        assert!(self.pool.info().bytes > before + 16 * MIB as u64);
     }
 
     /// Makes a snapshot, or deletes one.
@@ -307,6 +334,11 @@ async fn live(rt: &Rt, stack: Stack, seed: u64) -> Life {
         if stack.dies && step == dead_at {
             host.drives[1].dead.set(true);
             host.life.died = host.now();
+        }
+        if stack.sets > 1 && step == 45 {
+            host.life.growing = host.now();
+            host.grow().await;
+            host.life.grown = host.now();
         }
         host.step(1 + step).await;
     }
@@ -401,7 +433,8 @@ fn losses(life: &Life, round: u64, rng: &mut Rng) -> (Vec<usize>, Option<(usize,
     let bears = life.stack.bears() - usize::from(life.stack.dies);
     let first = rng.below(members as u64) as usize;
     let kind = if bears == 0 { 0 } else { round % 3 };
-    let away = (0..bears).map(|at| (first + at) % members);
+    let set = rng.below(life.stack.sets as u64) as usize * members;
+    let away = (0..bears).map(|at| set + (first + at) % members);
     match kind {
         0 => (Vec::new(), None),
         2 => (away.collect(), None),
@@ -471,6 +504,18 @@ async fn rebuild(rt: &Rt, array: &Array) -> u64 {
     members.iter().map(|it| it.counts.healed).sum()
 }
 
+/// The drives of each set: what was to be a set may be spares, if its growth was cut.
+fn sets(array: &Array) -> Vec<Vec<usize>> {
+    let mut sets = BTreeMap::<usize, Vec<usize>>::new();
+    for member in array.status().members {
+        if let Some(set) = member.set {
+            let drive = member.name[1..].parse().expect("the number of its drive");
+            sets.entry(set).or_default().push(drive);
+        }
+    }
+    sets.into_values().collect()
+}
+
 /// Those that were missing come back, old, and the power goes again somewhere in their rebuild.
 /// When all have recovered any others may go.
 async fn whole_again(
@@ -500,13 +545,17 @@ async fn whole_again(
     drop(pool);
     let report = check(rt, array.clone()).await.expect("it can be read");
     assert_eq!(report.verdict(), Verdict::Sound, "{place}: {report}");
+    let sets = sets(&array);
     array.close().await;
     drop(array);
     let whole = cut(left, &log.borrow(), rng);
     let columns = life.stack.members;
     let lost = rng.below(columns as u64) as usize;
     let apart = if columns > 3 { 2 } else { 1 };
-    let without = (0..life.stack.bears()).map(|at| (lost + apart * at) % columns);
+    let of_each = (0..life.stack.bears()).map(|at| (lost + apart * at) % columns);
+    let without = sets
+        .iter()
+        .flat_map(|set| of_each.clone().map(|at| set[at]));
     let without: Vec<usize> = without.collect();
     let devices = drives(&whole, &Log::default(), 9);
     let (_array, pool) = open(rt, &devices, &without, place).await;
@@ -515,11 +564,20 @@ async fn whole_again(
 }
 
 fn cuts(members: usize, parity: usize, dies: bool, seed: u64) {
-    let stack = Stack {
-        members,
-        parity,
-        dies,
-    };
+    let sets = 1;
+    cuts_of(
+        Stack {
+            members,
+            sets,
+            parity,
+            dies,
+        },
+        seed,
+    );
+}
+
+fn cuts_of(stack: Stack, seed: u64) {
+    let dies = stack.dies;
     // One in three is to die in the recovery; that of few I/Os is over before some do.
     let died = Rc::new(Cell::new(0));
     for seed in seed..seed + rounds() {
@@ -530,9 +588,10 @@ fn cuts(members: usize, parity: usize, dies: bool, seed: u64) {
             let mut rng = Rng::new(seed);
             for round in 0..CUTS {
                 // Some while the failure of a member is being recorded.
-                let (from, to) = match dies && round < CUTS / 2 {
-                    true => (life.died, life.events.len().min(life.died + 40)),
-                    false => (life.made, life.events.len()),
+                let (from, to) = match round < CUTS / 2 {
+                    true if dies => (life.died, life.events.len().min(life.died + 40)),
+                    true if stack.sets > 1 => (life.growing, life.grown),
+                    _ => (life.made, life.events.len()),
                 };
                 let happened = from + rng.below((to - from) as u64 + 1) as usize;
                 let one = examine(&rt, &life, happened, (seed, round)).await;
@@ -570,12 +629,27 @@ fn a_mirror_under_a_pool_bears_cuts_and_the_loss_of_all_members_but_one() {
     cuts(3, 0, true, 702);
 }
 
+/// Sets are added in the middle of the life, which half of the cuts hit.
+#[test]
+fn an_array_under_a_pool_grows_through_cuts() {
+    let stack = |members, parity| Stack {
+        members,
+        sets: 2,
+        parity,
+        dies: false,
+    };
+    cuts_of(stack(3, 1), 800);
+    cuts_of(stack(4, 2), 810);
+    cuts_of(stack(2, 0), 820);
+}
+
 /// At whatever I/O of an opening a member of a mirror dies, the other one gives everything.
 #[test]
 fn a_member_may_die_at_any_io_of_an_opening() {
     in_world(|rt| async move {
         let stack = Stack {
             members: 2,
+            sets: 1,
             parity: 0,
             dies: false,
         };

@@ -388,7 +388,7 @@ impl From<ArrayError> for Fault {
             | ArrayError::Twin(..)
             | ArrayError::Diverged(..)
             | ArrayError::MayBeOld(_)
-            | ArrayError::Fixed
+            | ArrayError::Groups(..)
             | ArrayError::Needed(_) => Self::Refused(Refused::Array(error)),
             ArrayError::NoMember(_)
             | ArrayError::Newer(..)

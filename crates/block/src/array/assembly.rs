@@ -236,7 +236,7 @@ fn fits(candidate: &Candidate, newest: &Record, member: usize, notes: &mut Vec<S
     let needs = match newest.members[member].part {
         // It is looked at again before it is used.
         Part::Spare => 0,
-        part @ (Part::Copy(_) | Part::Column(_)) => newest.bytes_of(part),
+        part @ (Part::Copy(_) | Part::Column { .. }) => newest.bytes_of(part),
     };
     let (name, bytes) = (&candidate.name, candidate.bytes);
     if bytes < needs {
@@ -264,11 +264,10 @@ fn is_older(candidate: &Candidate, newest: &Record) -> bool {
 fn lack(newest: &Record, member: usize, own: &Record) -> Lack {
     let (at, member) = (member, &newest.members[member]);
     let mut others = match member.part {
-        Part::Copy(set) => newest
+        Part::Copy(set) | Part::Column { set, .. } => newest
             .of_set(set as usize)
             .filter(|(it, _)| *it != at)
             .collect(),
-        Part::Column(_) => newest.of_set(0).filter(|(it, _)| *it != at).collect(),
         Part::Spare => Vec::new(),
     };
     others.retain(|(_, it)| it.state == MemberState::Active);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::careful::to_the_end;
 use super::error::ArrayError;
 use super::geometry::{MAX_COPIES, MAX_MEMBERS, MAX_SPANS, Span};
-use super::member::Member;
+use super::member::{Failure, Member};
 use super::places::{self, Start, new_id, occupied};
 use super::record::{self, MemberState, Part, Record, Uuid, label};
 use super::set::Set;
@@ -20,71 +20,111 @@ impl Shared {
         devices: Vec<NewMember>,
         force: bool,
     ) -> Result<(), ArrayError> {
-        if self.record.borrow().parity > 0 {
-            return Err(ArrayError::Fixed);
-        }
-        let copies = self.record.borrow().copies as usize;
+        let (copies, parity) = {
+            let record = self.record.borrow();
+            (record.copies as usize, record.parity as usize)
+        };
         let sets = devices.len() / copies.max(1);
         if sets == 0 || !devices.len().is_multiple_of(copies) {
-            return Err(ArrayError::Members(devices.len(), copies));
+            return Err(match parity {
+                0 => ArrayError::Members(devices.len(), copies),
+                _ => ArrayError::Groups(devices.len(), copies),
+            });
         }
         self.check_new(&devices, 0, force).await?;
-        let span = span_of(&devices, sets, 0)?;
+        let spans = match parity {
+            0 => vec![span_of(&devices, sets, 0)?],
+            _ => {
+                let groups = devices.chunks(copies);
+                let spans = groups.map(|group| Ok(span_of(group, 1, parity)?.behind()));
+                spans.collect::<Result<Vec<Span>, ArrayError>>()?
+            }
+        };
         {
             let record = self.record.borrow();
-            let full = record.geometry.spans.len() == MAX_SPANS;
+            let full = record.geometry.spans.len() + spans.len() > MAX_SPANS;
             let many = record.members.len() + devices.len() > MAX_MEMBERS;
             if full || many {
                 return Err(ArrayError::TooMany);
             }
         }
         self.adding.acquire(1).await;
-        let added = self.add_span(devices, span).await;
+        let added = self.add_spans(devices, spans).await;
         self.adding.release(1);
         added
     }
 
-    async fn add_span(
+    async fn add_spans(
         self: &Rc<Self>,
         devices: Vec<NewMember>,
-        span: Span,
+        spans: Vec<Span>,
     ) -> Result<(), ArrayError> {
         let (first, copies) = {
             let record = self.record.borrow();
             (record.geometry.sets(), record.copies as usize)
         };
         let blank = devices.iter().all(|new| new.device.is_blank());
+        let of_set = spans.iter().flat_map(|span| (0..span.sets).map(|_| *span));
         let mut sets = Vec::new();
-        for (at, chunk) in devices.chunks(copies).enumerate() {
+        for ((at, chunk), span) in devices.chunks(copies).enumerate().zip(of_set) {
             let members = chunk
                 .iter()
                 .map(|new| self.new_member(new, MemberState::Active));
             let set = self.new_set(first + at, span, members.collect());
+            set.number_columns();
             set.begin_empty(blank).await?;
             sets.push(set);
         }
-        let members: Vec<Rc<Member>> = sets.iter().flat_map(|set| set.all().clone()).collect();
-        let ids: Vec<Uuid> = members.iter().map(|it| it.id).collect();
         // A failure is recorded by who has the turn, and maps wait for that.
         let turn = self.turn().await?;
-        self.members.borrow_mut().extend(members);
-        let added = self.commit(|record| {
-            record.geometry.spans.push(span);
-            for set in &sets {
-                list(record, set);
-            }
-        });
-        let added = added.await;
+        let added = self.list_sets(&sets, &spans).await;
         drop(turn);
-        if let Err(error) = added {
-            self.members.borrow_mut().retain(|it| !ids.contains(&it.id));
-            return Err(error);
-        }
+        added?;
         // From here on there is I/O to them.
         self.sets.borrow_mut().extend(sets);
         self.blank.set(false);
         self.work();
         Ok(())
+    }
+
+    /// Lists new sets in the record, first as spares. An array needs members of each of its sets, so
+    /// a power cut must not leave a record with a set whose members have none yet. Who calls this
+    /// has the turn.
+    async fn list_sets(
+        self: &Rc<Self>,
+        sets: &[Rc<Set>],
+        spans: &[Span],
+    ) -> Result<(), ArrayError> {
+        let new: Vec<Rc<Member>> = sets.iter().flat_map(|set| set.all().clone()).collect();
+        let is_new = |id: &Uuid| new.iter().any(|new| new.id == *id);
+        self.members.borrow_mut().extend(new.iter().cloned());
+        let known = self.commit(|record| {
+            let since = record.generation;
+            let spare = |it: &Rc<Member>| record::Member {
+                state: MemberState::Spare,
+                ..entry(it, Part::Spare, since)
+            };
+            record.members.extend(new.iter().map(spare));
+        });
+        let added = match known.await.and_then(|()| all_work(&new)) {
+            Ok(()) => {
+                let listed = self.commit(|record| {
+                    record.members.retain(|it| !is_new(&it.id));
+                    record.geometry.spans.extend(spans);
+                    sets.iter().for_each(|set| list(record, set));
+                });
+                listed.await
+            }
+            Err(error) => Err(error),
+        };
+        if added.is_err() {
+            self.members.borrow_mut().retain(|it| !is_new(&it.id));
+            // Where this cannot be written they are spares, until they are taken out.
+            let _ = self
+                .commit(|record| record.members.retain(|it| !is_new(&it.id)))
+                .await;
+        }
+        added
     }
 
     /// Adds hot spares, and puts them to use if a member has failed.
@@ -346,6 +386,13 @@ impl Set {
         ArrayError::Device(name, "writing the region map of", error)
     }
 
+    /// Gives the members of a new set their columns, in their order.
+    pub(super) fn number_columns(&self) {
+        for (column, member) in self.all().iter().enumerate() {
+            member.column.set(column);
+        }
+    }
+
     /// The map of a set whose members have nothing yet: equal if they read as zeroes, else they
     /// become so before they are read.
     pub(super) async fn begin_empty(self: &Rc<Self>, blank: bool) -> Result<(), ArrayError> {
@@ -360,6 +407,20 @@ impl Set {
         let written = self.persist().await;
         written.map_err(|error| self.map_error(error))
     }
+}
+
+/// Refuses new members of which one could not take what was written to it.
+fn all_work(new: &[Rc<Member>]) -> Result<(), ArrayError> {
+    let mut failed = new.iter().filter_map(|it| Some((it, it.failure.get()?)));
+    let Some((member, why)) = failed.next() else {
+        return Ok(());
+    };
+    let error = match why {
+        Failure::Error(error) => error,
+        Failure::Missing | Failure::Hung => IoError::NotReady,
+    };
+    let name = member.label.borrow().clone();
+    Err(ArrayError::Device(name, "writing the superblock of", error))
 }
 
 /// The span of new sets.
@@ -397,7 +458,10 @@ pub(super) fn list(record: &mut Record, set: &Set) {
 /// What a member of a set is there for.
 pub(super) fn part_of(set: &Set, member: &Member) -> Part {
     match set.span.rows {
-        Some(_) => Part::Column(member.column.get() as u32),
+        Some(_) => Part::Column {
+            set: set.number as u32,
+            column: member.column.get() as u32,
+        },
         None => Part::Copy(set.number as u32),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::places::Start;
-use super::record::{MemberState, PARITY_VERSION, Part, Record, Uuid};
+use super::record::{MemberState, Part, Record, SETS_VERSION, Uuid};
 use crate::superblock::{self, COPY_NAMES, CopyReport, Repair, Unusable};
 use crate::{Device, IoError, Verdict};
 
@@ -41,7 +41,7 @@ pub async fn check(device: &dyn Device) -> Result<Option<MemberReport>, IoError>
     };
     match found.newest() {
         Ok(newest) => report.describe(device, &newest.content),
-        Err(Unusable::Newer(version)) if version > PARITY_VERSION => {
+        Err(Unusable::Newer(version)) if version > SETS_VERSION => {
             let why = format!("a later version made it (layout {version}): use that version");
             report.problems.push(why);
         }
@@ -61,8 +61,7 @@ impl MemberReport {
         (self.array, self.generation) = (Some(record.array), record.generation);
         let members = record.members.iter().map(|member| {
             let set = match member.part {
-                Part::Copy(set) => Some(set),
-                Part::Column(_) => Some(0),
+                Part::Copy(set) | Part::Column { set, .. } => Some(set),
                 Part::Spare => None,
             };
             let own = member.id == record.own;

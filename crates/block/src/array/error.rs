@@ -16,8 +16,8 @@ pub enum ArrayError {
     Columns(usize, usize),
     /// There is nothing to compare where there is parity.
     SafeRead,
-    /// An array with parity does not grow.
-    Fixed,
+    /// So many devices are no sets of so many columns.
+    Groups(usize, usize),
     /// More members or parts than an array can have.
     TooMany,
     /// A device has not the block size of the others: its name, its block size, theirs.
@@ -73,8 +73,9 @@ impl fmt::Display for ArrayError {
             Self::SafeRead => f.write_str(
                 "safe_read compares copies, and with parity there are none: leave it out, since mapped pools verify what they read",
             ),
-            Self::Fixed => f.write_str(
-                "an array with parity does not grow: make a second pool",
+            Self::Groups(members, columns) => write!(
+                f,
+                "{members} devices cannot be sets of {columns}, as those that are there: give {columns} or a multiple of that"
             ),
             Self::TooMany => write!(
                 f,

@@ -86,6 +86,12 @@ impl Span {
         })
     }
 
+    /// The same behind another span: rows are all that it has, and follow on those before.
+    pub(super) fn behind(self) -> Self {
+        let rows = self.rows.map(|rows| Rows { alike: 0, ..rows });
+        Self { rows, ..self }
+    }
+
     /// Regions of each member.
     pub(super) fn regions(&self) -> u64 {
         self.data / self.region
@@ -137,7 +143,7 @@ impl Geometry {
         self.spans.iter().map(Span::bytes).sum()
     }
 
-    /// How its rows are, where there is parity.
+    /// How its rows are, where there is parity: those of later spans follow on.
     pub(super) fn rows(&self) -> Option<Rows> {
         self.spans.first().and_then(|span| span.rows)
     }

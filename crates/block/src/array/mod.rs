@@ -61,7 +61,7 @@ pub use check::{MemberReport, check};
 pub use error::ArrayError;
 pub use geometry::MAX_COPIES;
 pub use member::{Failure, MemberCounts};
-pub use record::{Contradiction, MEMBER_VERSION, MemberState, PARITY_VERSION, Uuid};
+pub use record::{Contradiction, MEMBER_VERSION, MemberState, PARITY_VERSION, SETS_VERSION, Uuid};
 pub use rows::MAX_COLUMNS;
 pub use types::{
     ArrayCounts, Layout, MemberStatus, NewMember, Options, Rebuild, RebuildPriority, Scrub, Status,

@@ -85,9 +85,7 @@ impl Array {
                 Member::new(new_id(rt), name, MemberState::Active, device, 1)
             });
             let set = shared.new_set(number, span, members.collect());
-            for (column, member) in set.all().iter().enumerate() {
-                member.column.set(column);
-            }
+            set.number_columns();
             set.begin_empty(blank).await?;
             shared
                 .members
@@ -196,7 +194,7 @@ impl Shared {
         let all = self.members.borrow().clone();
         let members: Vec<Rc<Member>> = of_set.iter().map(|at| all[*at].clone()).collect();
         for (member, at) in members.iter().zip(&of_set) {
-            if let Part::Column(column) = record.members[*at].part {
+            if let Part::Column { column, .. } = record.members[*at].part {
                 member.column.set(column as usize);
             }
         }

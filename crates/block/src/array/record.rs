@@ -17,8 +17,9 @@
 //! | | | members: identity (16), part (4), state (4), generation of that state (8), length of the name (4), name |
 //! | | | incarnations: generation (8), chance (8) |
 //!
-//! With parity there is one set. Its members are one for each column, and their part is that; the
-//! version is one higher then.
+//! With parity each span is one set, as wide as the others. The members of a set are one for each
+//! column, and their part is that column, and as many more as there are columns in the sets before.
+//! The version is one higher then, and two higher with more than one set.
 //!
 //! The magic is that of a pool, so that an earlier program says "a later version" of a member, and
 //! does not offer to make a pool of it.
@@ -42,6 +43,8 @@ const SPARE: u32 = u32::MAX;
 pub const MEMBER_VERSION: u32 = 1000;
 /// The same, of an array with parity.
 pub const PARITY_VERSION: u32 = 1001;
+/// The same, of an array with several sets that have parity.
+pub const SETS_VERSION: u32 = 1002;
 /// A column of parity, beside [`Record::safe_read`].
 const PARITY: u32 = 256;
 
@@ -86,8 +89,8 @@ pub(super) struct Member {
 pub(super) enum Part {
     /// A copy of this set.
     Copy(u32),
-    /// This column of the only set.
-    Column(u32),
+    /// This column of a set with parity.
+    Column { set: u32, column: u32 },
     /// A hot spare.
     Spare,
 }
@@ -145,8 +148,7 @@ impl Record {
     pub(super) fn of_set(&self, set: usize) -> impl Iterator<Item = (usize, &Member)> {
         let members = self.members.iter().enumerate();
         members.filter(move |(_, member)| match member.part {
-            Part::Copy(of) => of as usize == set,
-            Part::Column(_) => set == 0,
+            Part::Copy(of) | Part::Column { set: of, .. } => of as usize == set,
             Part::Spare => false,
         })
     }
@@ -189,11 +191,11 @@ impl Record {
     pub(super) fn bytes_of(&self, part: Part) -> u64 {
         let spans = self.geometry.spans.iter();
         match part {
-            Part::Copy(set) => {
+            Part::Copy(set) | Part::Column { set, .. } => {
                 let span = self.geometry.span_of(set as usize);
                 span.map_or(0, |span| span.member_bytes())
             }
-            Part::Column(_) | Part::Spare => spans.map(Span::member_bytes).max().unwrap_or(0),
+            Part::Spare => spans.map(Span::member_bytes).max().unwrap_or(0),
         }
     }
 }
@@ -229,7 +231,7 @@ impl Content for Record {
     type Contradiction = Contradiction;
     const MAGIC: [u8; 8] = *b"FLSHPOOL";
     const VERSION: u32 = MEMBER_VERSION;
-    const NEWEST: u32 = PARITY_VERSION;
+    const NEWEST: u32 = SETS_VERSION;
     const MAX_BYTES: usize = 64 << 10;
 
     fn generation(&self) -> u64 {
@@ -237,9 +239,10 @@ impl Content for Record {
     }
 
     fn version(&self) -> u32 {
-        match self.parity {
-            0 => MEMBER_VERSION,
-            _ => PARITY_VERSION,
+        match (self.parity, self.geometry.spans.len()) {
+            (0, _) => MEMBER_VERSION,
+            (_, 0 | 1) => PARITY_VERSION,
+            _ => SETS_VERSION,
         }
     }
 
@@ -261,7 +264,8 @@ impl Content for Record {
         for member in &self.members {
             fields.bytes(&member.id);
             fields.u32(match member.part {
-                Part::Copy(number) | Part::Column(number) => number,
+                Part::Copy(set) => set,
+                Part::Column { set, column } => set * self.copies + column,
                 Part::Spare => SPARE,
             });
             fields.u32(member.state.number());
@@ -288,9 +292,13 @@ impl Content for Record {
         let members = fields.count(MAX_MEMBERS)?;
         let history = fields.count(MAX_HISTORY)?;
         let spans: Option<Vec<Span>> = (0..spans)
-            .map(|_| span(fields, (copies as usize, parity as usize)))
+            .map(|at| {
+                let span = span(fields, (copies as usize, parity as usize))?;
+                Some(if at == 0 { span } else { span.behind() })
+            })
             .collect();
-        let members: Option<Vec<Member>> = (0..members).map(|_| member(fields, parity)).collect();
+        let columns = (parity > 0).then_some(copies);
+        let members: Option<Vec<Member>> = (0..members).map(|_| member(fields, columns)).collect();
         let history: Option<Vec<Incarnation>> = (0..history).map(|_| past(fields)).collect();
         let geometry = Geometry {
             block_size,
@@ -345,7 +353,10 @@ impl Record {
             }
             let is_there = match member.part {
                 Part::Copy(set) => self.parity == 0 && (set as usize) < self.geometry.sets(),
-                Part::Column(column) => self.parity > 0 && column < self.copies,
+                Part::Column { set, column } => {
+                    let is_set = (set as usize) < self.geometry.sets();
+                    self.parity > 0 && is_set && column < self.copies
+                }
                 Part::Spare => true,
             };
             if !is_there {
@@ -372,12 +383,12 @@ impl Record {
 impl Record {
     fn check_columns(&self) -> Result<(), Contradiction> {
         let possible = Rows::is_possible(self.copies as usize, self.parity as usize);
-        let has = |column: u32| {
-            let members = self.members.iter();
-            members.filter(|it| it.part == Part::Column(column)).count()
-        };
-        let good = (0..self.copies).all(|column| (1..=2).contains(&has(column)));
-        match possible && good && self.geometry.sets() == 1 && !self.safe_read {
+        let has = |part: Part| self.members.iter().filter(|it| it.part == part).count();
+        let sets = 0..self.geometry.sets() as u32;
+        let mut columns = sets.flat_map(|set| (0..self.copies).map(move |it| (set, it)));
+        let good =
+            columns.all(|(set, column)| (1..=2).contains(&has(Part::Column { set, column })));
+        match possible && good && !self.safe_read {
             true => Ok(()),
             false => Err(Contradiction::Copies),
         }
@@ -390,8 +401,8 @@ pub(super) fn count<'a>(members: impl Iterator<Item = &'a Member>) -> usize {
     let mut count = 0;
     for member in members {
         match member.part {
-            Part::Column(column) if columns.contains(&column) => {}
-            Part::Column(column) => columns.push(column),
+            Part::Column { column, .. } if columns.contains(&column) => {}
+            Part::Column { column, .. } => columns.push(column),
             _ => count += 1,
         }
     }
@@ -422,12 +433,15 @@ fn span(fields: &mut Reader<'_>, (columns, parity): (usize, usize)) -> Option<Sp
     })
 }
 
-fn member(fields: &mut Reader<'_>, parity: u32) -> Option<Member> {
+fn member(fields: &mut Reader<'_>, columns: Option<u32>) -> Option<Member> {
     let id = fields.array()?;
-    let part = match fields.u32()? {
-        SPARE => Part::Spare,
-        set if parity == 0 => Part::Copy(set),
-        column => Part::Column(column),
+    let part = match (fields.u32()?, columns) {
+        (SPARE, _) => Part::Spare,
+        (set, None) => Part::Copy(set),
+        (number, Some(columns)) => Part::Column {
+            set: number.checked_div(columns)?,
+            column: number % columns,
+        },
     };
     let state = MemberState::of(fields.u32()?)?;
     let since = fields.u64()?;
@@ -503,39 +517,61 @@ pub(super) mod tests {
         }
     }
 
-    /// The same with parity: a set of columns.
-    fn columns(count: u32, parity: u32) -> Record {
-        let mut record = sample(1, count);
-        let span = Span::of_rows(count as usize, parity as usize, 64 << 20);
-        record.geometry.spans = vec![span.expect("it has room")];
+    /// The same with parity: sets of columns.
+    fn columns(sets: u32, count: u32, parity: u32) -> Record {
+        let mut record = sample(sets, count);
+        let first = Span::of_rows(count as usize, parity as usize, 64 << 20);
+        let first = first.expect("it has room");
+        record.geometry.spans = vec![first.behind(); sets as usize];
+        record.geometry.spans[0] = first;
         record.parity = parity;
         for (at, member) in (0..).zip(&mut record.members) {
-            member.part = Part::Column(at);
+            let (set, column) = (at / count, at % count);
+            member.part = Part::Column { set, column };
         }
         record
     }
 
     #[test]
     fn columns_are_read_as_they_were_written_and_have_a_version_of_their_own() {
-        for (count, parity) in [(3, 1), (16, 1), (4, 2), (16, 2)] {
-            let record = columns(count, parity);
+        let shapes = [
+            (1, 3, 1),
+            (1, 16, 1),
+            (1, 4, 2),
+            (1, 16, 2),
+            (2, 3, 1),
+            (4, 16, 2),
+        ];
+        for (sets, count, parity) in shapes {
+            let record = columns(sets, count, parity);
             let bytes = encode(&record);
-            assert_eq!(bytes[8..12], PARITY_VERSION.to_le_bytes());
+            let version = [PARITY_VERSION, SETS_VERSION][usize::from(sets > 1)];
+            assert_eq!(bytes[8..12], version.to_le_bytes());
             assert_eq!(bytes[68..72], (parity * 256).to_le_bytes());
             assert_eq!(decode(&bytes), Decoded::Valid(record));
-            // The version of an array without parity.
-            let mut other = bytes.clone();
-            other[8..12].copy_from_slice(&MEMBER_VERSION.to_le_bytes());
-            seal(&mut other);
-            assert!(matches!(decode::<Record>(&other), Decoded::Damaged(_)));
+            // The version of another array.
+            for wrong in [MEMBER_VERSION, PARITY_VERSION, SETS_VERSION] {
+                let mut other = bytes.clone();
+                other[8..12].copy_from_slice(&wrong.to_le_bytes());
+                seal(&mut other);
+                let is_right = matches!(decode::<Record>(&other), Decoded::Valid(_));
+                assert_eq!(is_right, wrong == version);
+            }
         }
         // Too few members, a column that nobody has, and one that three have.
-        let mut twice = columns(5, 1);
-        twice.members[4].part = Part::Column(3);
-        let mut thrice = columns(5, 1);
-        thrice.members[4].part = Part::Column(0);
-        thrice.members[3].part = Part::Column(0);
-        for wrong in [columns(2, 1), columns(3, 2), twice, thrice] {
+        let part = |set, column| Part::Column { set, column };
+        let mut twice = columns(1, 5, 1);
+        twice.members[4].part = part(0, 3);
+        let mut thrice = columns(1, 5, 1);
+        thrice.members[4].part = part(0, 0);
+        thrice.members[3].part = part(0, 0);
+        // One of another set, and one of a set that is not there.
+        let mut other = columns(2, 3, 1);
+        other.members[5].part = part(0, 2);
+        let mut beyond = columns(2, 3, 1);
+        beyond.members[5].part = part(2, 2);
+        let narrow = [columns(1, 2, 1), columns(1, 3, 2)];
+        for wrong in [twice, thrice, other, beyond].into_iter().chain(narrow) {
             let decoded = decode::<Record>(&encode(&wrong));
             assert!(matches!(decoded, Decoded::Damaged(_)), "{wrong:?}");
         }

@@ -1,8 +1,8 @@
 //! Rows of a set with parity: blocks at the same place of all members, some of data and the others
 //! of their parity. Pure.
 //!
-//! Such a set begins with a part that all members have alike, for what is overwritten in place.
-//! Behind it come rows. Each member has a **column**, given for good. What a column holds in a row,
+//! The first set of an array begins with a part that all members have alike, for what is
+//! overwritten in place. Behind it come rows, which are all that other sets have. Each member has a **column**, given for good. What a column holds in a row,
 //! its **role**, turns by one with each group of rows: the roles are the data in their order, then
 //! P, then Q.
 

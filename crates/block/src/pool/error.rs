@@ -252,7 +252,9 @@ impl fmt::Display for PoolError {
             ),
             Self::NotAPool => f.write_str("there is no pool on this device: create one"),
             Self::Newer {
-                version: crate::array::MEMBER_VERSION | crate::array::PARITY_VERSION,
+                version: crate::array::MEMBER_VERSION
+                | crate::array::PARITY_VERSION
+                | crate::array::SETS_VERSION,
             } => f.write_str(
                 "the device is a member of an array of several: name all of them, in any order",
             ),

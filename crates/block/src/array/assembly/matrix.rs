@@ -7,13 +7,14 @@ use super::super::record::tests::sample;
 use super::*;
 
 /// A redundancy: its name, sets, members of a set, and how many of these have parity.
-pub(super) const SHAPES: [(&str, u32, u32, u32); 9] = [
+pub(super) const SHAPES: [(&str, u32, u32, u32); 10] = [
     ("none", 3, 1, 0),
     ("mirror", 1, 2, 0),
     ("mirror of three", 1, 3, 0),
     ("two mirrors", 2, 2, 0),
     ("parity of three", 1, 3, 1),
     ("parity of five", 1, 5, 1),
+    ("two parities of three", 2, 3, 1),
     ("double parity of four", 1, 4, 2),
     ("double parity of five", 1, 5, 2),
     ("double parity of seven", 1, 7, 2),
@@ -58,18 +59,24 @@ pub(super) fn record_of((_, sets, copies, parity): (&str, u32, u32, u32)) -> Rec
     if parity == 0 {
         return plain;
     }
-    let span = Span::of_rows(copies as usize, parity as usize, BYTES);
-    let column = |(at, member): (usize, &Member)| Member {
-        part: Part::Column(at as u32),
+    let first = Span::of_rows(copies as usize, parity as usize, BYTES);
+    let first = first.expect("it has room");
+    let mut spans = vec![first.behind(); sets as usize];
+    spans[0] = first;
+    let column = |(at, member): (u32, &Member)| Member {
+        part: Part::Column {
+            set: at / copies,
+            column: at % copies,
+        },
         ..member.clone()
     };
     Record {
         parity,
         geometry: Geometry {
-            spans: vec![span.expect("it has room")],
+            spans,
             ..plain.geometry.clone()
         },
-        members: plain.members.iter().enumerate().map(column).collect(),
+        members: (0..).zip(&plain.members).map(column).collect(),
         ..plain
     }
 }
