@@ -47,6 +47,7 @@ const KEYS: [(&str, &[&str]); 17] = [
             "devices",
             "redundancy",
             "copies",
+            "columns",
             "safe_read",
             "rebuild_priority",
             "rebuild_limit",

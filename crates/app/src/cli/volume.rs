@@ -88,6 +88,9 @@ pub enum PoolCommand {
         /// Copies of all data in a mirror [default: 2]
         #[arg(long, help_heading = "Several devices", value_name = "N", requires = "devices", value_parser = whole::<u32>("device", "copies"))]
         copies: Option<u32>,
+        /// Devices of each set that has parity, if they are several sets [default: all]
+        #[arg(long, help_heading = "Several devices", value_name = "N", requires = "devices", value_parser = whole::<u32>("device", "columns"))]
+        columns: Option<u32>,
         /// Read and compare all copies with each read
         #[arg(long, help_heading = "Several devices", requires = "devices")]
         safe_read: bool,

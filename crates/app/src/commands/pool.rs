@@ -104,6 +104,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
             devices,
             redundancy,
             copies,
+            columns,
             safe_read,
             rebuild,
             spare,
@@ -117,6 +118,7 @@ pub fn pool(args: PoolArgs) -> Result<(), Failure> {
                 spares: spare,
                 redundancy,
                 copies,
+                columns,
                 safe_read: safe_read.then_some(true),
                 ..ArraySpec::found_on(devices)
             };

@@ -6,6 +6,7 @@ use flashyard_block::array::{Array, ArrayError, NewMember};
 use flashyard_block::pool::Pool;
 
 use super::Fault;
+use super::arrays::columns_of;
 use super::work::Work;
 use crate::control::{ArrayChange, RebuildChange, View};
 use crate::graph::NodeId;
@@ -147,6 +148,7 @@ impl Work<'_> {
             return Err(error.into());
         }
         if !spare {
+            self.forget_former(id)?;
             self.extend_pool(id)?;
         }
         Ok(())
@@ -245,12 +247,18 @@ impl Work<'_> {
         });
         let kept: Vec<String> = kept.map(str::to_owned).collect();
         devices.extend(kept);
-        let same = listed.is_some_and(|it| it.devices == devices && it.spares == spares);
+        let columns = columns_of(&status);
+        let same = listed.is_some_and(|it| {
+            it.devices == devices && it.spares == spares && it.columns == columns
+        });
         if same {
             return Ok(());
         }
         self.change_spec(id, |spec| {
-            spec.set_array(|array| (array.devices, array.spares) = (devices, spares));
+            spec.set_array(|array| {
+                (array.devices, array.spares) = (devices, spares);
+                array.columns = columns;
+            });
         })
     }
 

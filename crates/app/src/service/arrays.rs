@@ -3,7 +3,9 @@
 
 use std::rc::Rc;
 
-use flashyard_block::array::{Array, ArrayError, Layout, NewMember, Options, Uuid as ArrayId};
+use flashyard_block::array::{
+    Array, ArrayError, Layout, NewMember, Options, Status, Uuid as ArrayId,
+};
 use uuid::Uuid;
 
 use super::devices::close_device;
@@ -89,6 +91,7 @@ impl Work<'_> {
             }
             if how.import && parity.is_some() {
                 array.redundancy = parity;
+                array.columns = columns_of(&status);
             } else if how.import && status.copies > 1 {
                 array.redundancy = Some(Redundancy::Mirror);
                 array.copies = Some(status.copies as u32).filter(|copies| *copies != 2);
@@ -370,11 +373,18 @@ pub(super) fn check_mapped(pool: &PoolSpec) -> Result<(), Fault> {
     }
 }
 
+/// The columns of each set that has parity, if there are several.
+pub(super) fn columns_of(status: &Status) -> Option<u32> {
+    let has_sets = status.members.iter().any(|it| it.set > Some(0));
+    (has_sets && status.parity > 0).then_some(status.copies as u32)
+}
+
 impl From<ArrayError> for Fault {
     fn from(error: ArrayError) -> Self {
         match error {
             ArrayError::Members(..)
             | ArrayError::Columns(..)
+            | ArrayError::Groups(..)
             | ArrayError::SafeRead
             | ArrayError::TooMany
             | ArrayError::BlockSize(..)
@@ -388,7 +398,6 @@ impl From<ArrayError> for Fault {
             | ArrayError::Twin(..)
             | ArrayError::Diverged(..)
             | ArrayError::MayBeOld(_)
-            | ArrayError::Groups(..)
             | ArrayError::Needed(_) => Self::Refused(Refused::Array(error)),
             ArrayError::NoMember(_)
             | ArrayError::Newer(..)

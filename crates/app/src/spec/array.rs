@@ -112,6 +112,8 @@ pub struct ArraySpec {
     pub redundancy: Option<Redundancy>,
     /// Copies of a mirror; two if not given.
     pub copies: Option<u32>,
+    /// Devices of each set that has parity; all if not given.
+    pub columns: Option<u32>,
     /// Whether reads compare all copies; no if not given.
     pub safe_read: Option<bool>,
     /// What a rebuild is beside the I/O of tenants.
@@ -130,6 +132,7 @@ impl ArraySpec {
             spares: Vec::new(),
             redundancy: None,
             copies: None,
+            columns: None,
             safe_read: None,
             rebuild_priority: RebuildPriority::default(),
             rebuild_limit: None,
@@ -137,12 +140,14 @@ impl ArraySpec {
         }
     }
 
-    /// Members of each set: the copies of all data, or with parity all of them.
+    /// Members of each set: the copies of all data, or the columns of parity.
     pub fn copies(&self) -> u32 {
         match self.redundancy.unwrap_or_default() {
             Redundancy::None => 1,
             Redundancy::Mirror => self.copies.unwrap_or(COPIES),
-            Redundancy::Parity | Redundancy::DoubleParity => self.devices.len() as u32,
+            Redundancy::Parity | Redundancy::DoubleParity => {
+                self.columns.unwrap_or(self.devices.len() as u32)
+            }
         }
     }
 
@@ -180,14 +185,12 @@ impl ArraySpec {
         if !mirror && self.parity() == 0 && !self.spares.is_empty() {
             return Err(DeviceError::SpareOfNone);
         }
-        let least = self.parity() + 2;
-        let columns = least as usize..=MAX_COLUMNS;
-        if self.parity() > 0 && !columns.contains(&self.devices.len()) {
-            return Err(DeviceError::Columns(self.devices.len(), least));
+        if self.parity() == 0 && self.columns.is_some() {
+            return Err(DeviceError::NoColumns);
         }
-        let copies = self.copies() as usize;
-        if self.devices.is_empty() || !self.devices.len().is_multiple_of(copies) {
-            return Err(DeviceError::Members(self.devices.len(), self.copies()));
+        // One that is there lists a device more while another one is replaced.
+        if self.uuid.is_none() {
+            self.check_count()?;
         }
         let mut seen: Vec<&str> = self.all().collect();
         seen.sort_unstable();
@@ -197,6 +200,20 @@ impl ArraySpec {
         match seen.contains(&name) {
             true => Err(DeviceError::Twice(name.to_owned())),
             false => Ok(()),
+        }
+    }
+
+    /// Checks how many devices there are.
+    fn check_count(&self) -> Result<(), DeviceError> {
+        let least = self.parity() + 2;
+        let (devices, copies) = (self.devices.len(), self.copies());
+        if self.parity() > 0 && !(least as usize..=MAX_COLUMNS).contains(&(copies as usize)) {
+            return Err(DeviceError::Columns(copies as usize, least));
+        }
+        match devices > 0 && devices.is_multiple_of(copies as usize) {
+            true => Ok(()),
+            false if self.parity() == 0 => Err(DeviceError::Members(devices, copies)),
+            false => Err(DeviceError::Sets(devices, copies)),
         }
     }
 
@@ -235,6 +252,34 @@ mod tests {
         }
         let why = "raid".parse::<Redundancy>().unwrap_err().to_string();
         assert!(why.contains("`none` (raid0), `mirror`"), "{why}");
+    }
+
+    #[test]
+    fn sets_are_whole_but_while_a_device_is_replaced() {
+        let of = |count: usize, redundancy, columns| ArraySpec {
+            redundancy: Some(redundancy),
+            columns,
+            ..ArraySpec::found_on((0..count).map(|at| format!("d{at}")).collect())
+        };
+        let (mirror, parity) = (Redundancy::Mirror, Redundancy::Parity);
+        for (array, expected) in [
+            (of(4, mirror, None), Ok(())),
+            (of(3, mirror, None), Err(DeviceError::Members(3, 2))),
+            (of(2, mirror, Some(2)), Err(DeviceError::NoColumns)),
+            (of(10, parity, Some(5)), Ok(())),
+            (of(20, parity, Some(5)), Ok(())),
+            (of(11, parity, Some(5)), Err(DeviceError::Sets(11, 5))),
+            (of(4, parity, Some(2)), Err(DeviceError::Columns(2, 3))),
+        ] {
+            assert_eq!(array.check("a"), expected, "{array:?}");
+            let uuid = "2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11".parse();
+            let there = ArraySpec {
+                uuid: Some(uuid.expect("a UUID")),
+                ..array
+            };
+            let is_count = !matches!(expected, Err(DeviceError::NoColumns));
+            assert_eq!(there.check("a").is_ok(), is_count, "{there:?}");
+        }
     }
 
     #[test]

@@ -112,6 +112,10 @@ pub enum DeviceError {
     Columns(usize, u32),
     /// A mirror with so many copies.
     Copies(u32),
+    /// So many devices are no sets of so many columns.
+    Sets(usize, u32),
+    /// An array without parity has no columns.
+    NoColumns,
     /// An array without redundancy has one copy only.
     OneCopy,
     /// An array without redundancy is never rebuilt.
@@ -306,8 +310,9 @@ impl DeviceError {
             Self::Dilation(_) => "dilation",
             Self::Partition(_) => "partition",
             Self::Fault(_) => "faults",
-            Self::Members(..) | Self::Columns(..) | Self::Twice(_) => "devices",
+            Self::Members(..) | Self::Sets(..) | Self::Columns(..) | Self::Twice(_) => "devices",
             Self::Copies(_) => "copies",
+            Self::NoColumns => "columns",
             Self::OneCopy => "redundancy",
             Self::RebuildLimit(_) => "rebuild_limit",
             Self::SpareOfNone => "spares",
@@ -437,6 +442,13 @@ impl fmt::Display for DeviceError {
                 "{devices} devices cannot have this parity: give {least} to {MAX_COLUMNS}"
             ),
             Self::Copies(copies) => write!(f, "copies is {copies}: a mirror has 2 to 4"),
+            Self::Sets(devices, columns) => write!(
+                f,
+                "{devices} devices cannot be sets of {columns} columns: give a multiple of {columns}"
+            ),
+            Self::NoColumns => f.write_str(
+                "`columns` are of parity: set `redundancy` to `parity` or `double-parity`, or leave it out",
+            ),
             Self::OneCopy => f.write_str(
                 "`copies` and `safe_read` are for mirrors: set `redundancy = \"mirror\"`, or leave them out",
             ),

@@ -72,6 +72,10 @@ pub struct FlatDevice {
     /// Copies of all data in an `array` with `redundancy = "mirror"`; 2 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u32>,
+    /// Devices of each set of an `array` with parity, which has as many sets; all devices are one if
+    /// not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<u32>,
     /// Whether each read of an `array` reads all copies and compares them; false if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub safe_read: Option<bool>,
@@ -150,6 +154,7 @@ impl FlatDevice {
             devices: None,
             redundancy: None,
             copies: None,
+            columns: None,
             safe_read: None,
             rebuild_priority: None,
             rebuild_limit: None,
@@ -232,6 +237,7 @@ impl FlatDevice {
                 spares: self.spares.take().unwrap_or_default(),
                 redundancy: self.redundancy.take(),
                 copies: self.copies.take(),
+                columns: self.columns.take(),
                 safe_read: self.safe_read.take(),
                 rebuild_priority: self.rebuild_priority.take().unwrap_or_default(),
                 rebuild_limit: self.rebuild_limit.take(),
@@ -274,6 +280,7 @@ impl FlatDevice {
             ("devices", self.devices.is_some()),
             ("redundancy", self.redundancy.is_some()),
             ("copies", self.copies.is_some()),
+            ("columns", self.columns.is_some()),
             ("safe_read", self.safe_read.is_some()),
             ("rebuild_priority", self.rebuild_priority.is_some()),
             ("rebuild_limit", self.rebuild_limit.is_some()),
@@ -366,6 +373,7 @@ impl FlatDevice {
                 (self.devices, self.redundancy) = (Some(array.devices), array.redundancy);
                 self.spares = Some(array.spares).filter(|spares| !spares.is_empty());
                 (self.copies, self.safe_read) = (array.copies, array.safe_read);
+                self.columns = array.columns;
                 self.rebuild_limit = array.rebuild_limit;
                 let said = Some(array.rebuild_priority);
                 self.rebuild_priority = said.filter(|it| *it != RebuildPriority::default());

@@ -1,6 +1,7 @@
 //! What may stand at each key of a configuration file, for errors in files and on the command line.
 
 use clap::ValueEnum;
+use flashyard_block::array::MAX_COLUMNS;
 
 use super::array::{RebuildPriority, Redundancy};
 use super::drive::StoreName;
@@ -77,6 +78,7 @@ pub fn allowed(section: &str, key: &str) -> String {
         (_, "redundancy") => names::<Redundancy>(),
         (_, "rebuild_priority") => names::<RebuildPriority>(),
         (_, "copies") => number(2, 4),
+        (_, "columns") => number(3, MAX_COLUMNS as u64),
         (_, "address") => text("storage.example:4420"),
         (_, "uuid") => text("2f0d1c46-52c5-4b0f-9a1c-0d3a5f2b7e11"),
         (_, "nguid") => "32 hexadecimal digits in quotes".into(),

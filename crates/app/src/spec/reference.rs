@@ -137,7 +137,7 @@ const TABLES: [Table; 10] = [
 ];
 
 /// The least that a device of every kind is made of, and one value for every key of some kinds.
-const SAMPLES: [(&str, &str); 24] = [
+const SAMPLES: [(&str, &str); 25] = [
     ("size", "\"8GiB\""),
     ("path", "\"/x\""),
     ("address", "\"127.0.0.1:1\""),
@@ -158,6 +158,7 @@ const SAMPLES: [(&str, &str); 24] = [
     ("devices", "[\"x0\", \"x1\"]"),
     ("redundancy", "\"mirror\""),
     ("copies", "2"),
+    ("columns", "3"),
     ("safe_read", "true"),
     ("rebuild_priority", "\"high\""),
     ("rebuild_limit", "\"50MB/s\""),

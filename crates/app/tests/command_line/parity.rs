@@ -2,11 +2,12 @@
 //! member, with another one, and found again.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::content::{bytes, fill};
-use crate::rig::{Scratch, Target, path, target_perf};
+use crate::rig::{PROGRAM, Scratch, Target, answer, path, target_perf};
 
 /// Makes devices `d0`, `d1`, ... on files.
 fn devices(target: &Target, scratch: &Scratch, count: usize) {
@@ -162,5 +163,99 @@ fn a_pool_on_parity_is_found_again_without_a_member_and_not_without_two() {
     let target = Target::start(&scratch, &[]);
     assert_eq!(count(&target, "active"), 3);
     verify(&target, 3);
+    assert_eq!(target.terminate(), 0);
+}
+
+/// It grows by whole sets. Each bears the loss of a member, and all of it is found again.
+#[test]
+fn a_pool_on_parity_grows_by_sets() {
+    let scratch = Scratch::new("parity-grow");
+    let target = Target::start(&scratch, &[]);
+    devices(&target, &scratch, 8);
+    let create = ["pool", "create", "p", "--kind", "mapped", "--redundancy"];
+    let parity = [&create[..], &["parity", "--devices"]].concat();
+    let columns = |devices: &'static str, count: &'static str| {
+        [&parity[..], &[devices, "--columns", count]].concat()
+    };
+    target.refused(&columns("d0,d1,d2,d3", "3"), "give a multiple of 3");
+    target.refused(&columns("d0,d1,d2,d3", "2"), "give 3 to 16");
+    let mirror = [&create[..], &["mirror", "--devices", "d0,d1"]].concat();
+    target.refused(&[&mirror[..], &["--columns", "2"]].concat(), "of parity");
+    let before = target.json(&[&parity[..], &["d0,d1,d2"]].concat());
+    let made = volume(&target);
+    fill(&target, &made, 7);
+    let add = ["pool", "add", "p", "--devices"];
+    target.refused(&[&add[..], &["d3,d4"]].concat(), "give 3 or a multiple");
+    let after = target.json(&[&add[..], &["d3,d4,d5"]].concat());
+    let size = |pool: &Value| pool["size"].as_u64().expect("a size");
+    assert!(size(&after) > size(&before) + (64 << 20), "{after}");
+    assert_eq!(count(&target, "active"), 6);
+    let device = target.json(&["device", "show", "p"]);
+    assert_eq!(device["columns"], 3, "{device}");
+    verify(&target, 2);
+    let replace = ["pool", "replace", "p", "--device", "d4", "--with", "d6"];
+    target.json(&replace);
+    while count(&target, "active") < 6 || show(&target)["members"].to_string().contains("d4") {}
+    let kept = scratch.join("kept.toml");
+    let exported = target.run(&["export", "--output", path(&kept)]);
+    assert!(exported.status.success(), "{exported:?}");
+    target.kill();
+    fs::remove_dir_all(scratch.join("state")).expect("it is ours");
+
+    // One of each set is missing, and the others are given in any order.
+    let target = Target::start(&scratch, &["--config", path(&kept)]);
+    let import = ["pool", "import", "p", "--devices"];
+    target.refused(&[&import[..], &["d5,d0,d2"]].concat(), "bring");
+    target.json(&[&import[..], &["d5,d0,d2,d6"]].concat());
+    assert_eq!(bytes(&target, &made), [7].into());
+    assert_eq!(count(&target, "failed"), 2);
+    let device = target.json(&["device", "show", "p"]);
+    assert_eq!(device["columns"], 3, "{device}");
+    for device in ["d1", "d3"] {
+        target.json(&["pool", "replace", "p", "--device", device]);
+        while show(&target)["rebuild_percent"] != Value::Null {}
+    }
+    while count(&target, "active") < 6 {}
+    verify(&target, 3);
+    assert_eq!(target.terminate(), 0);
+    // A member says so by itself.
+    let output = Command::new(PROGRAM)
+        .args(["check", path(&scratch.join("d5.img")), "--json"])
+        .output();
+    let report = answer(&output.expect("the program starts"));
+    let members = report["members"].as_array().expect("a list").iter();
+    let of_set = |set: u64| members.clone().filter(|it| it["set"] == set).count();
+    assert_eq!((of_set(0), of_set(1)), (3, 3), "{report}");
+}
+
+/// A pool of two sets is made at once, also from a file.
+#[test]
+fn a_pool_on_several_sets_of_parity_is_made_from_a_file() {
+    let scratch = Scratch::new("parity-sets");
+    let file = scratch.join("target.toml");
+    let mut text = String::new();
+    for number in 0..6 {
+        let image = scratch.join(format!("d{number}.img"));
+        let image = path(&image);
+        text += &format!("[[device]]\nname = \"d{number}\"\nkind = \"file\"\npath = \"{image}\"\n");
+        text += "size = \"48MiB\"\n";
+    }
+    text += "[[device]]\nname = \"p\"\nkind = \"array\"\nredundancy = \"parity\"\ncolumns = 3\n";
+    text += "devices = [\"d0\", \"d1\", \"d2\", \"d3\", \"d4\", \"d5\"]\n";
+    text += "[[pool]]\nname = \"p\"\ndevices = [\"p\"]\nkind = \"mapped\"\n";
+    fs::write(&file, &text).expect("it is ours");
+    let target = Target::start(&scratch, &["--config", path(&file)]);
+    let members = show(&target)["members"].clone();
+    let sets = members.as_array().expect("a list").iter();
+    let sets: Vec<_> = sets.map(|member| member["set"].as_u64()).collect();
+    let expected = [0, 0, 0, 1, 1, 1].map(Some);
+    assert_eq!(sets, expected, "{members}");
+    volume(&target);
+    verify(&target, 2);
+    assert_eq!(target.terminate(), 0);
+    // The file is the same.
+    let target = Target::start(&scratch, &["--config", path(&file)]);
+    verify(&target, 3);
+    target.json(&["apply", path(&file)]);
     assert_eq!(target.terminate(), 0);
 }

@@ -32,14 +32,8 @@ impl Shared {
             });
         }
         self.check_new(&devices, 0, force).await?;
-        let spans = match parity {
-            0 => vec![span_of(&devices, sets, 0)?],
-            _ => {
-                let groups = devices.chunks(copies);
-                let spans = groups.map(|group| Ok(span_of(group, 1, parity)?.behind()));
-                spans.collect::<Result<Vec<Span>, ArrayError>>()?
-            }
-        };
+        let spans = spans_of(&devices, copies, parity)?;
+        let spans: Vec<Span> = spans.into_iter().map(Span::behind).collect();
         {
             let record = self.record.borrow();
             let full = record.geometry.spans.len() + spans.len() > MAX_SPANS;
@@ -64,9 +58,8 @@ impl Shared {
             (record.geometry.sets(), record.copies as usize)
         };
         let blank = devices.iter().all(|new| new.device.is_blank());
-        let of_set = spans.iter().flat_map(|span| (0..span.sets).map(|_| *span));
         let mut sets = Vec::new();
-        for ((at, chunk), span) in devices.chunks(copies).enumerate().zip(of_set) {
+        for ((at, chunk), span) in devices.chunks(copies).enumerate().zip(by_set(&spans)) {
             let members = chunk
                 .iter()
                 .map(|new| self.new_member(new, MemberState::Active));
@@ -423,12 +416,28 @@ fn all_work(new: &[Rc<Member>]) -> Result<(), ArrayError> {
     Err(ArrayError::Device(name, "writing the superblock of", error))
 }
 
-/// The span of new sets.
-pub(super) fn span_of(
+/// The spans of new sets, as the first ones of an array: one of copies, one for each set that has
+/// parity.
+pub(super) fn spans_of(
     devices: &[NewMember],
-    sets: usize,
+    copies: usize,
     parity: usize,
-) -> Result<Span, ArrayError> {
+) -> Result<Vec<Span>, ArrayError> {
+    match parity {
+        0 => Ok(vec![span_of(devices, devices.len() / copies, 0)?]),
+        _ => {
+            let sets = devices.chunks(copies);
+            sets.map(|set| span_of(set, 1, parity)).collect()
+        }
+    }
+}
+
+/// The span of each set.
+pub(super) fn by_set(spans: &[Span]) -> impl Iterator<Item = Span> {
+    spans.iter().flat_map(|span| (0..span.sets).map(|_| *span))
+}
+
+fn span_of(devices: &[NewMember], sets: usize, parity: usize) -> Result<Span, ArrayError> {
     let bytes = |new: &NewMember| {
         let info = new.device.info();
         info.blocks * u64::from(info.block_size)

@@ -6,7 +6,7 @@ use flashyard_runtime::Rt;
 
 use super::Array;
 use super::assembly::{Candidate, Lack, assemble};
-use super::changes::{list, span_of};
+use super::changes::{by_set, list, spans_of};
 use super::error::ArrayError;
 use super::flight::is_momentary;
 use super::geometry::{Geometry, MAX_COPIES, MAX_MEMBERS};
@@ -29,12 +29,26 @@ impl Array {
         options: Options,
         force: bool,
     ) -> Result<Self, ArrayError> {
-        let copies = layout.copies;
-        let sets = devices.len() / copies.max(1);
+        let (copies, sets) = (layout.copies, devices.len() / layout.copies.max(1));
+        let first = devices.first();
+        let first = first.ok_or(ArrayError::Members(0, copies))?;
+        let block_size = first.device.info().block_size;
+        // What holds an array is to be imported, however many devices are named.
+        for new in &devices {
+            let own = new.device.info().block_size;
+            if own != block_size {
+                return Err(ArrayError::BlockSize(new.name.clone(), own, block_size));
+            }
+            if !force {
+                occupied(new).await?;
+            }
+        }
         if layout.parity > 0 {
-            let possible = Rows::is_possible(copies, layout.parity);
-            if !possible || devices.len() != copies {
-                return Err(ArrayError::Columns(devices.len(), layout.parity));
+            if !Rows::is_possible(copies, layout.parity) {
+                return Err(ArrayError::Columns(copies, layout.parity));
+            }
+            if sets == 0 || !devices.len().is_multiple_of(copies) {
+                return Err(ArrayError::Groups(devices.len(), copies));
             }
             if layout.safe_read {
                 return Err(ArrayError::SafeRead);
@@ -48,17 +62,10 @@ impl Array {
         if devices.len() > MAX_MEMBERS {
             return Err(ArrayError::TooMany);
         }
-        let block_size = devices[0].device.info().block_size;
-        for new in &devices {
-            let own = new.device.info().block_size;
-            if own != block_size {
-                return Err(ArrayError::BlockSize(new.name.clone(), own, block_size));
-            }
-            if !force {
-                occupied(new).await?;
-            }
+        let mut spans = spans_of(&devices, copies, layout.parity)?;
+        for span in &mut spans[1..] {
+            *span = span.behind();
         }
-        let span = span_of(&devices, sets, layout.parity)?;
         let blank = devices.iter().all(|new| new.device.is_blank());
         let record = Record {
             generation: 0,
@@ -69,7 +76,7 @@ impl Array {
             safe_read: layout.safe_read,
             geometry: Geometry {
                 block_size,
-                spans: vec![span],
+                spans: spans.clone(),
             },
             members: Vec::new(),
             history: vec![Incarnation {
@@ -78,7 +85,7 @@ impl Array {
             }],
         };
         let shared = Shared::new(rt, options, record, blank);
-        for (number, chunk) in devices.chunks(copies).enumerate() {
+        for ((number, chunk), span) in devices.chunks(copies).enumerate().zip(by_set(&spans)) {
             let members = chunk.iter().map(|new| {
                 let device = Some(new.device.clone());
                 let name = label(&new.name);
