@@ -205,6 +205,39 @@ fn an_array_with_parity_grows_by_sets() {
     }
 }
 
+/// A device that takes no writes is not added; the others are free again, and the array is as it
+/// was.
+#[test]
+fn a_set_with_a_device_that_fails_is_not_added() {
+    in_world(async |rt: Rt| {
+        let devices = memories(3, MEMBER);
+        let array = make(&rt, &devices, 1).await;
+        fill(&array, 1).await;
+        let before = array.info().blocks;
+        let more = memories(3, MEMBER);
+        let layer = Rc::new(FaultDevice::new(&rt, more[1].clone(), 1, Vec::new()));
+        let mut all = more.clone();
+        all[1] = layer.clone();
+        let named: Vec<_> = (0..3)
+            .map(|at| named(&format!("n{at}"), &all[at]))
+            .collect();
+        // Its region map is written, and no superblock.
+        let superblock = always(FaultKind::Error, FaultOn::Writes).within(0..512);
+        layer.set(vec![superblock]);
+        let added = array.add(named.clone(), false).await;
+        let expected = ArrayError::Device("n1".into(), "writing the superblock of", IoError::Write);
+        assert_eq!(added, Err(expected));
+        assert_eq!(array.info().blocks, before);
+        assert_eq!(array.status().members.len(), 3, "{:?}", array.status());
+        layer.set(Vec::new());
+        array.add(named, false).await.expect("all hold nothing");
+        assert!(!array.status().is_degraded());
+        fill(&array, 2).await;
+        check_all(&array, 2).await;
+        array.close().await;
+    });
+}
+
 #[test]
 fn what_is_not_whole_rows_is_refused_and_what_cannot_have_parity_too() {
     in_world(async |rt: Rt| {

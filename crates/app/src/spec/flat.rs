@@ -72,8 +72,7 @@ pub struct FlatDevice {
     /// Copies of all data in an `array` with `redundancy = "mirror"`; 2 if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u32>,
-    /// Devices of each set of an `array` with parity, which has as many sets; all devices are one if
-    /// not given.
+    /// Devices of each set of an `array` with parity; all of them if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<u32>,
     /// Whether each read of an `array` reads all copies and compares them; false if not given.

@@ -80,7 +80,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Lists new sets in the record, first as spares. An array needs members of each of its sets, so
+    /// Lists new sets in the record, first as spares. An array needs members of each of its sets:
     /// a power cut must not leave a record with a set whose members have none yet. Who calls this
     /// has the turn.
     async fn list_sets(
@@ -111,11 +111,12 @@ impl Shared {
             Err(error) => Err(error),
         };
         if added.is_err() {
-            self.members.borrow_mut().retain(|it| !is_new(&it.id));
             // Where this cannot be written they are spares, until they are taken out.
-            let _ = self
-                .commit(|record| record.members.retain(|it| !is_new(&it.id)))
-                .await;
+            let unlisted = self.commit(|record| record.members.retain(|it| !is_new(&it.id)));
+            let _ = unlisted.await;
+            for new in &new {
+                self.undo(new).await;
+            }
         }
         added
     }

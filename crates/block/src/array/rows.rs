@@ -2,9 +2,9 @@
 //! of their parity. Pure.
 //!
 //! The first set of an array begins with a part that all members have alike, for what is
-//! overwritten in place. Behind it come rows, which are all that other sets have. Each member has a **column**, given for good. What a column holds in a row,
-//! its **role**, turns by one with each group of rows: the roles are the data in their order, then
-//! P, then Q.
+//! overwritten in place. Behind it come rows, which are all that other sets have. Each member has a
+//! **column**, given for good. What a column holds in a row, its **role**, turns by one with each
+//! group of rows: the roles are the data in their order, then P, then Q.
 
 /// Bytes of a member's part of a row: what is read alone.
 pub(super) const UNIT: u64 = 4096;
