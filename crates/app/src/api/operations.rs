@@ -195,7 +195,7 @@ operations! {
         let NewArray { of, how } = new;
         Ok(p.create(Request::CreateArray { of: Box::new(of), how }))
     };
-    POST "/arrays/{name}" [] "Changes the members of an array, or starts work on it."
+    POST "/arrays/{name}" [] "Changes the members of an array or what a rebuild gets, or starts work on it."
         (ArrayChange) -> either::<PoolView, DeviceView> => |p, change| {
         Ok(Request::ChangeArray { name: p.name, change })
     };

@@ -111,11 +111,15 @@ impl Shared {
             Err(error) => Err(error),
         };
         if added.is_err() {
-            // Where this cannot be written they are spares, until they are taken out.
             let unlisted = self.commit(|record| record.members.retain(|it| !is_new(&it.id)));
-            let _ = unlisted.await;
-            for new in &new {
-                self.undo(new).await;
+            match unlisted.await {
+                Ok(()) => {
+                    for new in &new {
+                        self.undo(new).await;
+                    }
+                }
+                // A member may have a record with them: they keep theirs, as spares.
+                Err(_) => self.unlist(|it| is_new(&it.id)),
             }
         }
         added
