@@ -75,7 +75,7 @@ impl fmt::Display for ArrayError {
             ),
             Self::Groups(members, columns) => write!(
                 f,
-                "{members} devices cannot be sets of {columns}, as those that are there: give {columns} or a multiple of that"
+                "{members} devices cannot be sets of {columns}, which all sets of an array with parity have: give {columns} or a multiple of that"
             ),
             Self::TooMany => write!(
                 f,
