@@ -1,5 +1,5 @@
 //! Mapped pools that an earlier version has written, with a log that is to be replayed: alone,
-//! encrypted, on a mirror, on parity and on double parity. Each is opened, checked, and read whole,
+//! encrypted, on a mirror, on parity, on two sets of it, and on double parity. Each is opened, checked, and read whole,
 //! its snapshots and a clone as well; then it is worked on. `FLASHYARD_WRITE_IMAGES=1` writes
 //! the images anew, as today's version would have it.
 
@@ -30,25 +30,32 @@ const POOL: [u8; 16] = *b"the pool's uuid!";
 struct Kept {
     name: &'static str,
     members: usize,
+    /// Of so many members; all have parity in as many.
+    set: usize,
     parity: usize,
     encrypted: bool,
 }
 
-const fn kept(name: &'static str, members: usize, parity: usize, encrypted: bool) -> Kept {
+const fn kept(name: &'static str, sets: usize, (set, parity): (usize, usize)) -> Kept {
     Kept {
         name,
-        members,
+        members: sets * set,
+        set,
         parity,
-        encrypted,
+        encrypted: false,
     }
 }
 
-const KEPT: [Kept; 5] = [
-    kept("mapped", 1, 0, false),
-    kept("mapped-encrypted", 1, 0, true),
-    kept("mapped-mirror", 2, 0, false),
-    kept("mapped-parity", 3, 1, false),
-    kept("mapped-double-parity", 4, 2, false),
+const KEPT: [Kept; 6] = [
+    kept("mapped", 1, (1, 0)),
+    Kept {
+        encrypted: true,
+        ..kept("mapped-encrypted", 1, (1, 0))
+    },
+    kept("mapped-mirror", 1, (2, 0)),
+    kept("mapped-parity", 1, (3, 1)),
+    kept("mapped-parity-sets", 2, (3, 1)),
+    kept("mapped-double-parity", 1, (4, 2)),
 ];
 
 /// Volumes, snapshots and clones by the number in their UUID, and the value of each block.
@@ -188,9 +195,11 @@ fn members_that_an_earlier_version_has_written_give_what_a_missing_one_had() {
         in_world(async move |rt: Rt| {
             let bytes = Image::named(kept.name).bytes();
             for lost in 0..kept.members {
-                let lost: Vec<_> = match kept.parity {
-                    2 => vec![lost, (lost + 1) % kept.members],
-                    _ => vec![lost],
+                let lost: Vec<_> = match (kept.parity, kept.members / kept.set) {
+                    (2, _) => vec![lost, (lost + 1) % kept.members],
+                    (_, 1) => vec![lost],
+                    // One of each set.
+                    _ => vec![lost % kept.set, kept.set + lost / 2],
                 };
                 use_it(&rt, kept, &bytes, &lost).await;
             }
@@ -217,7 +226,7 @@ fn an_encrypted_pool_of_an_earlier_version_stays_closed_without_its_key() {
 fn what_is_written_in_the_same_way_today_is_opened_checked_and_read() {
     for kept in KEPT {
         in_world(async move |rt: Rt| {
-            let data = (kept.members - kept.parity).max(1);
+            let data = kept.members / kept.set * (kept.set - kept.parity).max(1);
             let bytes = match kept.parity {
                 0 => 42 * MIB,
                 _ => (9 + 40_usize.div_ceil(data)) * MIB,
@@ -243,7 +252,7 @@ async fn live(rt: &Rt, kept: Kept, devices: &[SharedDevice]) {
         [device] => (None, device.clone()),
         _ => {
             let layout = Layout {
-                copies: kept.members,
+                copies: kept.set,
                 parity: kept.parity,
                 safe_read: false,
             };
