@@ -233,13 +233,14 @@ fn a_pool_on_parity_grows_by_sets() {
 fn a_pool_on_several_sets_of_parity_is_made_from_a_file() {
     let scratch = Scratch::new("parity-sets");
     let file = scratch.join("target.toml");
-    let mut text = String::new();
-    for number in 0..6 {
+    let device = |number: usize| {
         let image = scratch.join(format!("d{number}.img"));
         let image = path(&image);
-        text += &format!("[[device]]\nname = \"d{number}\"\nkind = \"file\"\npath = \"{image}\"\n");
-        text += "size = \"48MiB\"\n";
-    }
+        format!(
+            "[[device]]\nname = \"d{number}\"\nkind = \"file\"\npath = \"{image}\"\nsize = \"48MiB\"\n"
+        )
+    };
+    let mut text: String = (0..6).map(device).collect();
     text += "[[device]]\nname = \"p\"\nkind = \"array\"\nredundancy = \"parity\"\ncolumns = 3\n";
     text += "devices = [\"d0\", \"d1\", \"d2\", \"d3\", \"d4\", \"d5\"]\n";
     text += "[[pool]]\nname = \"p\"\ndevices = [\"p\"]\nkind = \"mapped\"\n";

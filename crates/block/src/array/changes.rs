@@ -104,7 +104,9 @@ impl Shared {
                 let listed = self.commit(|record| {
                     record.members.retain(|it| !is_new(&it.id));
                     record.geometry.spans.extend(spans);
-                    sets.iter().for_each(|set| list(record, set));
+                    for set in sets {
+                        list(record, set);
+                    }
                 });
                 listed.await
             }
