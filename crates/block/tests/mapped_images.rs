@@ -1,7 +1,7 @@
 //! Mapped pools that an earlier version has written, with a log that is to be replayed: alone,
-//! encrypted, on a mirror, on parity, on two sets of it, and on double parity. Each is opened, checked, and read whole,
-//! its snapshots and a clone as well; then it is worked on. `FLASHYARD_WRITE_IMAGES=1` writes
-//! the images anew, as today's version would have it.
+//! encrypted, on a mirror, on parity, on two sets of it, and on double parity. Each is opened,
+//! checked, and read whole, its snapshots and a clone as well; then it is worked on.
+//! `FLASHYARD_WRITE_IMAGES=1` writes the images anew, as today's version would have it.
 
 mod arrays;
 mod encrypted;
