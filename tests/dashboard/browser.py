@@ -23,7 +23,7 @@ class Browser:
         port, path = self._port()
         self.socket = websocket.create_connection(f"ws://127.0.0.1:{port}{path}", timeout=60)
         self.number = 0
-        self.asked, self.complaints, self.received = [], [], 0
+        self.asked, self.complaints, self.received, self.loaded = [], [], 0, False
         target = self.call("Target.createTarget", {"url": "about:blank"}, session=None)["targetId"]
         attached = self.call("Target.attachToTarget", {"targetId": target, "flatten": True}, session=None)
         self.session = attached["sessionId"]
@@ -59,6 +59,8 @@ class Browser:
         method, parameters = event.get("method"), event.get("params", {})
         if method == "Network.requestWillBeSent":
             self.asked.append(parameters["request"]["url"])
+        elif method == "Page.loadEventFired":
+            self.loaded = True
         elif method == "Network.loadingFinished":
             self.received += parameters["encodedDataLength"]
         elif method == "Runtime.exceptionThrown":
@@ -80,6 +82,13 @@ class Browser:
 
     def open(self, url):
         self.call("Page.navigate", {"url": url})
+
+    def reload(self):
+        """Loads the page anew, to its end: what is evaluated before that may be of neither page."""
+        self.loaded = False
+        self.call("Page.reload")
+        while not self.loaded:
+            self._note(json.loads(self.socket.recv()))
 
     def until(self, expression, seconds=30):
         """Waits for something to be true in the page, and gives it."""

@@ -142,7 +142,7 @@ class Look:
     def address(self):
         """What is looked at survives a reload."""
         self.go("view=tenant&name=db&minutes=15&theme=dark&sort.volumes=-size&open=latency")
-        self.browser.js("location.reload()")
+        self.browser.reload()
         self.browser.until("document.querySelector('#table-volumes') && document.querySelector('#chart-latency .data tbody tr')", 60)
         search = parse_qs(urlparse(self.browser.js("location.href")).query)
         assert search["open"] == ["latency"] and search["sort.volumes"] == ["-size"], search
